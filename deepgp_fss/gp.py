@@ -7,7 +7,7 @@ __all__ = ['JITTER', 'paper_listing', 'NotPositiveDefinite', 'factorise', 'solve
            'GPPosterior', 'check_support', 'add_noise', 'GaussianProcess', 'informative_points', 'choose_points',
            'condense']
 
-# %% ../nbs/01_gp.ipynb #5716b1a8
+# %% ../nbs/01_gp.ipynb #fd3ab5e3
 import warnings
 from functools import lru_cache, wraps
 
@@ -18,7 +18,7 @@ from torch.linalg import solve_triangular
 
 from .kernels import Kernel, Positive, at_least_float32, centre_of, check_features, no_autocast, sum_to
 
-# %% ../nbs/01_gp.ipynb #11c9debc
+# %% ../nbs/01_gp.ipynb #303b0820
 def paper_listing(
     x_q:Tensor, # (B, Q, D) deep query features
     y_s:Tensor, # (B, S, E) support mask features
@@ -38,23 +38,23 @@ def paper_listing(
     cov_q = K_qq - v.mT @ v
     return mu_q, cov_q
 
-# %% ../nbs/01_gp.ipynb #91833cf0
+# %% ../nbs/01_gp.ipynb #736d932b
 JITTER = 1e-6, 1e-5, 1e-4
 
 class NotPositiveDefinite(ValueError):
     "A covariance matrix could not be factorised"
 
-# %% ../nbs/01_gp.ipynb #f0b24670
+# %% ../nbs/01_gp.ipynb #be787af1
 def _cholesky(A):
     "L (overwriting `A` on the CPU) and where it failed (...)"
-    if A.device.type != 'cpu': U, info = torch.linalg.cholesky_ex(A, upper=True)
+    if A.device.type != 'cpu': U, info = torch.linalg.cholesky_ex(A.mT, upper=True)
     else: U, info = torch.linalg.cholesky_ex(A.mT, upper=True, out=(A.mT, torch.empty(A.shape[:-2], dtype=torch.int32)))
     return U.mT, info > 0
 
-# %% ../nbs/01_gp.ipynb #6dda64cc
+# %% ../nbs/01_gp.ipynb #b6ed2345
 @torch.no_grad()
 def factorise(
-    make, # () -> (..., S, S) symmetric matrix A, which will be overwritten
+    make, # () -> (..., S, S) symmetric matrix A, of which only the lower triangle is read; it will be overwritten
 )->Tensor: # L (..., S, S) with L L' = A
     "Checked Cholesky factorisation: jitter where needed, with one warning"
     L, failed = _cholesky(make())
@@ -71,7 +71,7 @@ def factorise(
             return L
     raise NotPositiveDefinite(f'not positive definite at {A.dtype}, even with a jitter of {JITTER[-1]:g}')
 
-# %% ../nbs/01_gp.ipynb #1a912957
+# %% ../nbs/01_gp.ipynb #978c1b6e
 class _Solve(torch.autograd.Function):
     "(K + noise I)^-1 y, given the factor L of K + noise I and w = L^-1 y"
     @staticmethod
@@ -88,19 +88,19 @@ class _Solve(torch.autograd.Function):
             beta = solve_triangular(L.mT, solve_lower(L, g), upper=True)
             return *_grad_A(ctx, lambda: -(beta @ alpha.mT)), None, None, beta
 
-# %% ../nbs/01_gp.ipynb #9fac68f7
+# %% ../nbs/01_gp.ipynb #e1c2adf2
 def solve_lower(L, b, out=None):
     "L^-1 b; `L` may be a corner of a larger matrix, `out` may be `b`"
     return solve_triangular(L, b, upper=False, out=out) if L.is_contiguous() else solve_triangular(L.mT, b.mT, upper=True, left=False).mT
 
-# %% ../nbs/01_gp.ipynb #c83d591b
+# %% ../nbs/01_gp.ipynb #a43a9bf8
 def _grad_A(ctx, grad):
     "Gradients of K and of the noise on its diagonal, where they are wanted"
     if not any(ctx.needs_input_grad[:2]): return None, None
     g = grad()
     return g if ctx.needs_input_grad[0] else None, g.diagonal(dim1=-2, dim2=-1).sum() if ctx.needs_input_grad[1] else None
 
-# %% ../nbs/01_gp.ipynb #4de61f0d
+# %% ../nbs/01_gp.ipynb #a637913e
 class _Whiten(torch.autograd.Function):
     "V = K_qs L^-T; its gradient holds for functions of V V' only"
     @staticmethod
@@ -118,7 +118,7 @@ class _Whiten(torch.autograd.Function):
             g_qs, W = both.split(V.shape[-2], -2)
             return *_grad_A(ctx, lambda: sum_to(g_qs.mT @ W/-2, L.shape)), None, g_qs
 
-# %% ../nbs/01_gp.ipynb #80a2f8ea
+# %% ../nbs/01_gp.ipynb #cbea72f3
 def _question(f):
     "A method that answers a question about query features"
     @wraps(f)
@@ -130,16 +130,16 @@ def _question(f):
         return tuple(o.to(x_q.dtype) for o in out) if isinstance(out, tuple) else out.to(x_q.dtype)
     return inner
 
-# %% ../nbs/01_gp.ipynb #a7362abb
+# %% ../nbs/01_gp.ipynb #417423af
 def check_finite(**tensors):
     "Raise a `ValueError` naming the first tensor that holds NaN or infinity (not while compiling)"
     if torch.compiler.is_compiling(): return
     for name, t in tensors.items():
-        if t.sum().isfinite(): continue  # cheap, and true of nearly all
+        if t.detach().sum().isfinite(): continue  # cheap, and true of nearly all
         bad = t.numel() - t.isfinite().sum().item()
         if bad: raise ValueError(f'{name} holds {bad} value(s) that are not finite (NaN or infinity), of {t.numel()}: look at what computed it, for example at an overflow in half precision.')
 
-# %% ../nbs/01_gp.ipynb #eb9026b7
+# %% ../nbs/01_gp.ipynb #f4a6462c
 class _Room:
     "A square buffer with a factor in its upper left corner; the first `used` rows are taken"
     def __init__(self, data): self.data, self.used = data, data.shape[-1]
@@ -155,8 +155,7 @@ class _Room:
         room.used = S + n
         return room
 
-# %% ../nbs/01_gp.ipynb #0dffe0f4
-@lru_cache(maxsize=16)
+# %% ../nbs/01_gp.ipynb #24ae3222
 def window_index(
     h:int, # rows of the map
     w:int, # columns
@@ -173,14 +172,25 @@ def window_index(
     inside = (0 <= i2) & (i2 < h) & (0 <= j2) & (j2 < w)
     return torch.where(inside, index, h*w*depth*w).flatten().to(device)
 
-# %% ../nbs/01_gp.ipynb #78d48832
+# %% ../nbs/01_gp.ipynb #dc3a71e7
+@lru_cache(maxsize=16)
+def _cached_index(*args):
+    with torch.inference_mode(False): return window_index(*args)  # good for training, too, even if first asked for in inference
+
+# %% ../nbs/01_gp.ipynb #470ed748
 class GPPosterior:
     "What a GP knows after seeing a support set; made by `GaussianProcess.prepare`"
     def __init__(self, kernel, centre, u, y, K, noise, room, w=None, condensed_from=None):
         self.kernel, self.centre, self.u, self.y, self.noise, self.room, self.condensed_from = kernel, centre, u, y, noise, room, condensed_from
         self.K = K  # only to carry gradients; None when nobody wants them
         with torch.no_grad(): self.w = solve_lower(self.L, y) if w is None else w
-        self.alpha = _Solve.apply(K, noise, self.L, self.w, y)
+        self._alpha = _Solve.apply(K, noise, self.L, self.w, y) if K is not None or y.requires_grad or noise.requires_grad else None
+
+    @property
+    def alpha(self):
+        "(..., S, E) weights of the support points in the mean; made when first asked for, unless gradients need them"
+        if self._alpha is None: self._alpha = _Solve.apply(None, self.noise, self.L, self.w, self.y)
+        return self._alpha
 
     @property
     def L(self): "(..., S, S) lower Cholesky factor"; return self.room.data[..., :len(self), :len(self)]
@@ -197,9 +207,10 @@ class GPPosterior:
         return u, self.kernel.gram(u, self.u)
 
     def _whiten(self, K_qs):
-        "V, overwriting `K_qs` when no gradient will need it"
-        if torch.is_grad_enabled() and (K_qs.requires_grad or self.K is not None or self.noise.requires_grad): return _Whiten.apply(self.K, self.noise, self.L, K_qs)
-        return solve_lower(self.L, K_qs.mT, out=K_qs.mT if K_qs.shape[:-2] == self.L.shape[:-2] else None).mT
+        "V; overwrites `K_qs` when gradients are off"
+        if torch.is_grad_enabled(): return _Whiten.apply(self.K, self.noise, self.L, K_qs)
+        in_place = K_qs.shape[:-2] == self.L.shape[:-2] and not torch.compiler.is_compiling()
+        return solve_lower(self.L, K_qs.mT, out=K_qs.mT if in_place else None).mT
 
     def _variance(self, x_q, V): return (self.kernel.diag(x_q) - torch.linalg.vector_norm(V, dim=-1).square()).clamp(min=0)
     def _covariance(self, x_q, V): return self.kernel(x_q) - V @ V.mT
@@ -211,7 +222,8 @@ class GPPosterior:
         u, V_rows = (t.unflatten(-2, (-1, h, w)) for t in (self.kernel.recentre(u), V))  # (..., M, h, w, D) and (..., M, h, w, S)
         rows = [self.kernel.gram(u[..., :h-d, :, :], u[..., d:, :, :]) - V_rows[..., :h-d, :, :] @ V_rows[..., d:, :, :].mT for d in range(min(size//2 + 1, h))]
         pairs = torch.cat([F.pad(row, (0, 0, 0, 0, 0, d)) for d, row in enumerate(rows)], -1).flatten(-3)  # (..., M, h*w*depth*w)
-        window = F.pad(pairs, (0, 1))[..., window_index(h, w, size, x_q.device)].unflatten(-1, (h*w, size*size)).flatten(-3, -2)
+        index = window_index if torch.compiler.is_compiling() else _cached_index
+        window = F.pad(pairs, (0, 1))[..., index(h, w, size, x_q.device)].unflatten(-1, (h*w, size*size)).flatten(-3, -2)
         centre = size*size//2
         return torch.cat([window[..., :centre], self._variance(x_q, V)[..., None], window[..., centre+1:]], -1)
 
@@ -255,7 +267,8 @@ class GPPosterior:
     )->tuple: # mean (..., Q, E) and the uncertainty, as from the method of that name
         "Mean and uncertainty together, sharing the covariances with the support"
         u, K_qs = self._k_qs(x_q)
-        mean, V = K_qs @ self.alpha, self._whiten(K_qs)
+        if torch.is_grad_enabled(): mean, V = K_qs @ self.alpha, self._whiten(K_qs)
+        else: V = self._whiten(K_qs); mean = V @ self.w  # the same, one triangular solve cheaper
         if uncertainty == 'variance': return mean, self._variance(x_q, V)
         if uncertainty == 'covariance': return mean, self._covariance(x_q, V)
         if uncertainty == 'window':
@@ -338,7 +351,7 @@ class GPPosterior:
         half = solve_triangular(L, torch.eye(len(g), dtype=L.dtype, device=L.device).expand(L.shape), upper=False)
         return self.y[..., g, :] - half.mT @ (half @ self.alpha[..., g, :]), half.square().sum(-2)
 
-# %% ../nbs/01_gp.ipynb #22c55ee8
+# %% ../nbs/01_gp.ipynb #ec4ce7e7
 def check_support(
     x:Tensor, # (..., S, D) features
     y:Tensor, # (..., S, E) encodings
@@ -354,13 +367,13 @@ def check_support(
     dtype = known.dtype if known is not None else torch.promote_types(at_least_float32(x.dtype), at_least_float32(y.dtype))
     return x.to(dtype), y.to(dtype)
 
-# %% ../nbs/01_gp.ipynb #702b062f
+# %% ../nbs/01_gp.ipynb #756a46b9
 def add_noise(A, noise):
     "Add `noise` to the diagonal of `A`, in place"
     A.diagonal(dim1=-2, dim2=-1).add_(noise.detach())
     return A
 
-# %% ../nbs/01_gp.ipynb #fbbf53a7
+# %% ../nbs/01_gp.ipynb #1fe636b1
 class GaussianProcess(nn.Module):
     "Exact GP regression with a zero prior mean and one covariance for all output dimensions"
     noise_var = Positive(zero_ok=True)
@@ -399,7 +412,7 @@ class GaussianProcess(nn.Module):
         centre = centre_of(x)
         u = self.kernel.embed(x, centre)
         if K is None and torch.is_grad_enabled() and (u.requires_grad or any(p.requires_grad for p in self.kernel.parameters())): K = self.kernel.gram(u)
-        L = factorise(lambda: add_noise(self.kernel.gram(u) if K is None else K.detach().clone(), noise))
+        L = factorise(lambda: add_noise(self.kernel.lower(u) if K is None else K.detach().clone(), noise))
         return GPPosterior(self.kernel, centre, u, y, K if K is not None and K.requires_grad else None, noise, _Room(L), condensed_from=S if condensed else None)
 
     def _diagnosis(self, x, error):
@@ -408,7 +421,7 @@ class GaussianProcess(nn.Module):
         why = f'{twins} of its {len(points)} points are duplicates and noise_var is {float(self.noise_var):g}' if twins else f'the kernel may not be positive definite, or noise_var={float(self.noise_var):g} is too small for it'
         return f'The support covariance cannot be factorised ({error}): {why}. Raise noise_var, for example to 1e-4 of the prior variance.'
 
-# %% ../nbs/01_gp.ipynb #2a043ed6
+# %% ../nbs/01_gp.ipynb #2a81152d
 @torch.no_grad()
 def informative_points(
     K:Tensor, # (C, C) covariance of the candidates
@@ -428,14 +441,14 @@ def informative_points(
         residual[j] = -torch.inf
     return chosen
 
-# %% ../nbs/01_gp.ipynb #49af0917
+# %% ../nbs/01_gp.ipynb #f96ebaf4
 def choose_points(kernel, x, n, strata=None):
     "Indices (n,) of informative rows of `x` (S, D); above `4n` rows the candidates are thinned evenly first"
     order = torch.arange(len(x), device=x.device) if strata is None else strata.argsort(stable=True)
     if len(x) > 4*n: order = order[torch.linspace(0, len(x) - 1, 4*n, device=x.device).round().long()]
     return order[informative_points(kernel(x[order].detach()), n, None if strata is None else strata[order])].sort().values
 
-# %% ../nbs/01_gp.ipynb #696bdb5f
+# %% ../nbs/01_gp.ipynb #3d3da7db
 def condense(
     kernel:Kernel, # covariance function
     x:Tensor, # (..., S, D) support features
@@ -452,7 +465,7 @@ def condense(
     parts = [condense(kernel, a, b, noise, n, None if strata is None else strata[i]) for i, (a, b) in enumerate(zip(x, y))]
     return tuple(torch.stack(t) for t in zip(*parts))
 
-# %% ../nbs/01_gp.ipynb #cddd71aa
+# %% ../nbs/01_gp.ipynb #2088b028
 def _condense_one(kernel, x, y, noise, n, strata, chunk=4096):
     z = x[choose_points(kernel, x, n, strata)]
     eye = torch.eye(n, dtype=torch.float64, device=x.device)

@@ -7,7 +7,7 @@ __all__ = ['no_autocast', 'at_least_float32', 'half_sq_norm', 'sum_to', 'neg_hal
            'check_features', 'Stationary', 'mirror', 'SquaredExponential', 'RationalQuadratic', 'Linear', 'SumKernel',
            'ProductKernel', 'make_kernel']
 
-# %% ../nbs/00_kernels.ipynb #2df273e3
+# %% ../nbs/00_kernels.ipynb #2a5407b4
 import math
 from contextlib import contextmanager
 from functools import reduce
@@ -16,7 +16,7 @@ from operator import add, mul
 import torch
 from torch import Tensor, nn
 
-# %% ../nbs/00_kernels.ipynb #53d46bf6
+# %% ../nbs/00_kernels.ipynb #f0adfcfc
 @contextmanager
 def no_autocast(
     x:Tensor, # any tensor on the device in question
@@ -24,7 +24,7 @@ def no_autocast(
     "Compute at the precision of the tensors, whatever `torch.autocast` says"
     with torch.autocast(x.device.type, enabled=False): yield
 
-# %% ../nbs/00_kernels.ipynb #5567488a
+# %% ../nbs/00_kernels.ipynb #ccb8ce46
 def at_least_float32(
     dtype:torch.dtype, # type of a feature tensor
 )->torch.dtype: # the type to compute in
@@ -32,10 +32,10 @@ def at_least_float32(
     if not dtype.is_floating_point: raise ValueError(f'Features must be floating point, but these are {dtype}: convert them, for example with x.float().')
     return torch.promote_types(dtype, torch.float32)
 
-# %% ../nbs/00_kernels.ipynb #ecaaf89a
+# %% ../nbs/00_kernels.ipynb #6d199cea
 def half_sq_norm(x): "(..., N, D) -> (..., N), without a temporary of the size of `x`"; return torch.linalg.vector_norm(x, dim=-1).square_().div_(2)
 
-# %% ../nbs/00_kernels.ipynb #7d0e5871
+# %% ../nbs/00_kernels.ipynb #fe520c30
 class _CrossDistance(torch.autograd.Function):
     "-|x-y|^2/2 of every pair of rows, for centred features"
     @staticmethod
@@ -52,7 +52,7 @@ class _CrossDistance(torch.autograd.Function):
         with no_autocast(g): return (sum_to(g @ y - g.sum(-1)[..., None]*x, x.shape),
                                      sum_to(g.mT @ x - g.sum(-2)[..., None]*y, y.shape))
 
-# %% ../nbs/00_kernels.ipynb #ca11c2f6
+# %% ../nbs/00_kernels.ipynb #21bf7ee2
 def sum_to(
     g:Tensor, # gradient of something that was broadcast
     shape:tuple, # its shape before
@@ -60,7 +60,7 @@ def sum_to(
     "Undo broadcasting of batch dimensions: sum the gradient `g` back to `shape`"
     return g if g.shape == shape else g.sum_to_size(shape)
 
-# %% ../nbs/00_kernels.ipynb #45affdc2
+# %% ../nbs/00_kernels.ipynb #e33ad79f
 class _SelfDistance(torch.autograd.Function):
     "-|x_i-x_j|^2/2 of every pair of rows of one set of centred features, exactly symmetric"
     @staticmethod
@@ -84,7 +84,7 @@ class _SelfDistance(torch.autograd.Function):
         g = g + g.mT
         with no_autocast(g): return g @ x - g.sum(-1)[..., None]*x
 
-# %% ../nbs/00_kernels.ipynb #44e29692
+# %% ../nbs/00_kernels.ipynb #a4620078
 def neg_half_sq_dist(
     x:Tensor, # (..., N, D) features, centred
     y:Tensor=None, # (..., M, D) features, centred likewise; None: `x` again
@@ -92,7 +92,7 @@ def neg_half_sq_dist(
     "Minus half the squared distance of every pair of rows"
     return _SelfDistance.apply(x) if y is None else _CrossDistance.apply(x, y)
 
-# %% ../nbs/00_kernels.ipynb #e5799a47
+# %% ../nbs/00_kernels.ipynb #f8a261d0
 class Positive:
     "A module's positive hyperparameter: a number or, once `learn` is called, the exponential of a parameter"
     def __init__(self, zero_ok=False): self.zero_ok = zero_ok
@@ -117,14 +117,15 @@ class Positive:
         if value == 0: raise ValueError(f'{type(module).__name__}.{self.name} is 0, which cannot be learnt (its logarithm is infinite): start from a small positive value.')
         module.register_parameter(f'log_{self.name}', nn.Parameter(torch.tensor(math.log(value))))
 
-# %% ../nbs/00_kernels.ipynb #e8ee0049
+# %% ../nbs/00_kernels.ipynb #6e1be8ac
 class Kernel(nn.Module):
     "Base of all kernels: checks, precision, sums and products"
     parts = 1  # how many times wider than a feature an embedded feature is
 
     def embed(self, x, centre): "(..., N, D) features -> (..., N, D*parts), what `gram` compares"; return x
-    def recentre(self, u): "Embedded features around their own mean, for comparing them with each other; may overwrite `u`"; return u
+    def recentre(self, u): "Embedded features around their own mean, for comparing them with each other; overwrites `u` when gradients are off"; return u
     def gram(self, u, v=None): "Embedded (..., N, D*parts) and (..., M, D*parts) or None -> (..., N, M)"; raise TypeError(f'{type(self).__name__} does not define gram(u, v).')
+    def lower(self, u): "Like `gram(u)`, without gradient; only the lower triangle counts, all that a Cholesky factorisation reads"; return self.gram(u)
     def diag(self, x): "(..., N, D) -> (..., N): the diagonal of `k(x)`"; raise TypeError(f'{type(self).__name__} does not define diag(x).')
 
     def forward(self,
@@ -141,14 +142,14 @@ class Kernel(nn.Module):
     def __add__(self, other): return SumKernel(self, other)
     def __mul__(self, other): return ProductKernel(self, other)
 
-# %% ../nbs/00_kernels.ipynb #c026436a
+# %% ../nbs/00_kernels.ipynb #bf28244b
 def centre_of(
     x:Tensor, # (..., N, D) features
 )->Tensor: # (..., 1, D), without gradient: no kernel depends on it
     "What to subtract from features before they are compared"
     return x.detach().mean(-2, keepdim=True)
 
-# %% ../nbs/00_kernels.ipynb #4dd1e872
+# %% ../nbs/00_kernels.ipynb #4a25b59e
 def check_features(
     x:Tensor, # (..., N, D) features
     y:Tensor=None, # (..., M, D) features
@@ -163,7 +164,7 @@ def check_features(
     try: torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
     except RuntimeError: raise ValueError(f'The batch dimensions of {names[0]} and {names[1]} do not fit together: {tuple(x.shape[:-2])} and {tuple(y.shape[:-2])}.') from None
 
-# %% ../nbs/00_kernels.ipynb #5a6a82ba
+# %% ../nbs/00_kernels.ipynb #6b2715c6
 class Stationary(Kernel):
     "A kernel of the distance: `length_sq` (None: sqrt(D), as in the paper) and `scale_sq`"
     length_sq, scale_sq = Positive(), Positive()
@@ -181,17 +182,29 @@ class Stationary(Kernel):
         length = self.length(x.shape[-1])
         return (x - centre).div_(length) if isinstance(length, float) else (x - centre)/length
 
-    def recentre(self, u): return u - centre_of(u) if u.requires_grad else u.sub_(centre_of(u))
+    def recentre(self, u): return u - centre_of(u) if torch.is_grad_enabled() else u.sub_(centre_of(u))
 
     def gram(self, u, v=None):
         k = self.profile(neg_half_sq_dist(u, v))
         return k if isinstance(self.scale_sq, float) and self.scale_sq == 1 else k*self.scale_sq
 
+    @torch.no_grad()
+    def lower(self, u):
+        n, rows, half = u.shape[-2], 256, half_sq_norm(u)
+        out = u.new_empty(*u.shape[:-1], n)
+        for i in range(0, n, rows):
+            j = min(i + rows, n)
+            block = torch.matmul(u[..., i:j, :], u[..., :j, :].mT, out=out[..., i:j, :j])
+            block.sub_(half[..., i:j, None]).sub_(half[..., None, :j]).clamp_(max=0)
+            block.copy_(self.profile(block)).mul_(self.scale_sq)
+        out.diagonal(dim1=-2, dim2=-1).copy_(self.diag(u))
+        return out
+
     def extra_repr(self):
         length = float(self.length_sq)
         return f'length_sq={f"{length:.4g}*sqrt(D)" if self.relative else f"{length:.4g}"}, scale_sq={float(self.scale_sq):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #17f07af6
+# %% ../nbs/00_kernels.ipynb #fe0cead5
 def mirror(
     k:Tensor, # (..., N, N) symmetric up to rounding
     diag:Tensor, # (..., N)
@@ -200,12 +213,12 @@ def mirror(
     lower = k.tril(-1)
     return lower + lower.mT + torch.diag_embed(diag)
 
-# %% ../nbs/00_kernels.ipynb #20642c88
+# %% ../nbs/00_kernels.ipynb #9fcfd396
 class SquaredExponential(Stationary):
     "exp(-d^2/2l^2): the paper's choice; infinitely smooth, forgets quickly"
     def profile(self, e): return e.exp_()
 
-# %% ../nbs/00_kernels.ipynb #fa752d31
+# %% ../nbs/00_kernels.ipynb #4798b0fc
 class RationalQuadratic(Stationary):
     "(1 + d^2/(2 alpha l^2))^-alpha: a blend of SE kernels of all lengths, with a long tail"
     alpha = Positive()
@@ -227,7 +240,7 @@ class RationalQuadratic(Stationary):
 
     def extra_repr(self): return f'{super().extra_repr()}, alpha={float(self.alpha):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #a02bc590
+# %% ../nbs/00_kernels.ipynb #59bf1e75
 class Linear(Kernel):
     "x'y: Bayesian linear regression, the paper's counter-example"
     scale_sq = Positive()
@@ -243,7 +256,7 @@ class Linear(Kernel):
 
     def extra_repr(self): return f'scale_sq={float(self.scale_sq):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #6e8d4310
+# %% ../nbs/00_kernels.ipynb #0361e8b0
 class _Combined(Kernel):
     def __init__(self, *kernels):
         super().__init__()
@@ -269,7 +282,7 @@ class ProductKernel(_Combined):
     "k1(x, y) * k2(x, y) * ..."
     op = staticmethod(mul)
 
-# %% ../nbs/00_kernels.ipynb #a9ce5140
+# %% ../nbs/00_kernels.ipynb #6f52c274
 def make_kernel(
     name:str, # 'se', 'rq' or 'linear'
     **kwargs, # hyperparameters, as in the class of that kernel

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['fade', 'figures_dir', 'save_fig']
 
-# %% ../nbs/10_visualize.ipynb #178b39af
+# %% ../nbs/10_visualize.ipynb #70381213
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-# %% ../nbs/10_visualize.ipynb #bb92fd57
+# %% ../nbs/10_visualize.ipynb #5e2cfd2a
 def fade(
     mean:np.ndarray, # (...) posterior mean
     variance:np.ndarray, # (...) posterior variance, same shape
@@ -27,7 +27,7 @@ def fade(
     known = 1 - np.clip(variance/prior, 0, 1)[..., None]
     return known*colour + 1 - known
 
-# %% ../nbs/10_visualize.ipynb #01cbe7b3
+# %% ../nbs/10_visualize.ipynb #6dee90b4
 def figures_dir()->Path: # created if need be
     "`figures/` of the project around the working directory; without a project, of the working directory"
     here = Path.cwd()
@@ -35,7 +35,7 @@ def figures_dir()->Path: # created if need be
     (root/'figures').mkdir(exist_ok=True)
     return root/'figures'
 
-# %% ../nbs/10_visualize.ipynb #c6ac46f7
+# %% ../nbs/10_visualize.ipynb #1486743c
 def save_fig(
     fig:Figure, # what to save
     name:str, # file name without ending
