@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['deepgp_demo', 'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #6f0a2a63
+# %% ../nbs/13_commands.ipynb #08fac9c4
 import json
 import sys
 from functools import wraps
@@ -14,11 +14,12 @@ from pathlib import Path
 import torch
 from fastcore.script import Param, call_parse, store_true
 
-from .bench import bench_gp, gp_report
+from .bench import bench_episode, bench_gp, episode_report, gp_report
+from .model import ModelConfig
 from .scene import demo_figure, segment_scenes
 from .visualize import save_fig
 
-# %% ../nbs/13_commands.ipynb #f4dd2410
+# %% ../nbs/13_commands.ipynb #7e2456f3
 def _sentences(f):
     "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
     @wraps(f)
@@ -27,7 +28,7 @@ def _sentences(f):
         except (ValueError, OSError) as e: sys.exit(f'{f.__name__}: {e}')
     return inner
 
-# %% ../nbs/13_commands.ipynb #d03635d2
+# %% ../nbs/13_commands.ipynb #72eee28c
 @call_parse
 @_sentences
 def deepgp_demo(
@@ -41,28 +42,34 @@ def deepgp_demo(
     print(result.report())
     print(f'Figures: {path} and {path.with_suffix(".pdf")}')
 
-# %% ../nbs/13_commands.ipynb #cceef292
+# %% ../nbs/13_commands.ipynb #85e4d35a
 @call_parse
 @_sentences
 def deepgp_bench(
-    what:Param('what to measure: gp', str),
-    shots:Param('numbers of shots, separated by commas', str)='1,5,10',
-    batch:Param('episodes at a time', int)=1,
-    repeats:Param('rounds; the median is reported', int)=7,
+    what:Param('what to measure: gp or episode', str),
+    shots:Param('numbers of shots, separated by commas; default 1,5,10 for gp and 1,5 for episode', str)=None,
+    batch:Param('gp: episodes at a time', int)=1,
+    repeats:Param('rounds, of which the median is reported; default 15 for gp and 3 for episode', int)=None,
+    backbone:Param('episode: the image encoder', str)='resnet50',
+    size:Param('episode: side of the images', int)=512,
+    compiled:Param('episode: measure torch.compile, too', store_true)=False,
     device:Param('cpu or cuda', str)='cpu',
     json_file:Param('write the result to this file, too', str)=None,
-    alone:Param('leave GPyTorch and scikit-learn out', store_true)=False,
+    alone:Param('gp: leave GPyTorch and scikit-learn out', store_true)=False,
 ):
     "Time and peak memory, as ratios measured in one run"
-    if what != 'gp': raise ValueError(f"there is no benchmark {what!r}: the one there is, is 'gp'.")
+    if what not in ('gp', 'episode'): raise ValueError(f"there is no benchmark {what!r}: choose gp or episode.")
     if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
     if device == 'cuda' and not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
-    if repeats < 1 or batch < 1: raise ValueError('repeats and batch must be at least 1.')
-    result = bench_gp(whole_numbers(shots, 'shots'), batch, repeats, device, others=not alone)
-    print(gp_report(result))
+    if repeats is None: repeats = dict(gp=15, episode=3)[what]
+    if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')
+    shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5')[what], 'shots')
+    if what == 'gp': result, report = bench_gp(shots, batch, repeats, device, others=not alone), gp_report
+    else: result, report = bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
+    print(report(result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
 
-# %% ../nbs/13_commands.ipynb #46288c24
+# %% ../nbs/13_commands.ipynb #173b613c
 def whole_numbers(
     text:str, # such as '1,5,10'
     name:str, # what they are, for the message
