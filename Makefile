@@ -41,13 +41,13 @@ test-py: $(VENV)/.installed  ## run tests/ with pytest
 
 notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, then export and clean
 	$(BIN)/python .ci/notebooks.py
-	$(BIN)/nbdev_export && $(BIN)/nbdev_clean
+	$(BIN)/nbdev_clean && $(BIN)/nbdev_export
 
 readme: $(VENV)/.installed  ## README.md from nbs/index.ipynb
 	$(BIN)/python .ci/readme.py
 
 lab: $(VENV)/.installed  ## JupyterLab on the notebooks
-	$(BIN)/jupyter lab --ip=127.0.0.1 nbs
+	$(BIN)/jupyter lab --ip=127.0.0.1 $$([ "$$(id -u)" != 0 ] || echo --allow-root) nbs
 
 hooks: $(VENV)/.installed  ## nbdev's git hooks: clean notebooks on save and commit, merge them cell by cell
 	$(BIN)/nbdev_install_hooks

@@ -7,7 +7,7 @@ __all__ = ['RESNETS', 'Features', 'Normalise', 'dilate', 'FrozenBatchNorm', 'Res
            'resnet_state', 'fit_state', 'imagenet_file', 'load_resnet_weights', 'FrozenEncoder', 'hub_offline',
            'TimmEncoder', 'TokenEncoder', 'SmallEncoder', 'PoolMaskEncoder', 'MaskBlock', 'MaskEncoder']
 
-# %% ../nbs/02_encoders.ipynb #1e73f311
+# %% ../nbs/02_encoders.ipynb #6df2f948
 import hashlib
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-# %% ../nbs/02_encoders.ipynb #2321a393
+# %% ../nbs/02_encoders.ipynb #1dcdc7f4
 class Features(NamedTuple):
     "What an image encoder returns: lists of maps (N, C, h, w), coarse to fine"
     deep:list     # for the Gaussian process, one for each of its scales
     shallow:list  # for the decoder
 
-# %% ../nbs/02_encoders.ipynb #3e25ed31
+# %% ../nbs/02_encoders.ipynb #60c55f9e
 class Normalise(nn.Module):
     "RGB in [0, 1] -> zero mean and unit variance, by default ImageNet's"
     def __init__(self, mean=(.485, .456, .406), std=(.229, .224, .225)):
@@ -36,7 +36,7 @@ class Normalise(nn.Module):
     def forward(self, x:Tensor): # (N, 3, H, W) float in [0, 1], or uint8
         return ((x/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
 
-# %% ../nbs/02_encoders.ipynb #32614366
+# %% ../nbs/02_encoders.ipynb #016ee2fb
 def dilate(
     stage:nn.Sequential, # of residual blocks, the first with stride 2
 ):
@@ -46,7 +46,7 @@ def dilate(
             if i == 0: conv.stride = (1, 1)
             elif conv.kernel_size == (3, 3): conv.dilation = conv.padding = (2, 2)
 
-# %% ../nbs/02_encoders.ipynb #796eb3e3
+# %% ../nbs/02_encoders.ipynb #a1c0960e
 class FrozenBatchNorm(nn.Module):
     "Mixin: batch norm keeps its running statistics, whatever `train()` says"
     freeze_bn = True
@@ -57,7 +57,7 @@ class FrozenBatchNorm(nn.Module):
                 if isinstance(m, nn.modules.batchnorm._BatchNorm): m.eval()
         return self
 
-# %% ../nbs/02_encoders.ipynb #5650f058
+# %% ../nbs/02_encoders.ipynb #cfd6f77a
 class ResNetEncoder(FrozenBatchNorm):
     "torchvision's ResNet as image encoder: one deep map at stride 16 (the paper), or two at 32 and 16 (its follow-up)"
     def __init__(self,
@@ -97,7 +97,7 @@ class ResNetEncoder(FrozenBatchNorm):
         layer4 = self.layer4(layer3)
         return Features([p(x) for p, x in zip(self.project, (layer4, layer3))], [layer2, layer1])
 
-# %% ../nbs/02_encoders.ipynb #57c32b80
+# %% ../nbs/02_encoders.ipynb #c6107d1c
 RESNETS = 'resnet18', 'resnet34', 'resnet50', 'resnet101'
 
 def stage_channels(net, stage):
@@ -105,7 +105,7 @@ def stage_channels(net, stage):
     last = getattr(net, f'layer{stage}')[-1]
     return (last.conv3 if hasattr(last, 'conv3') else last.conv2).out_channels
 
-# %% ../nbs/02_encoders.ipynb #72ad408f
+# %% ../nbs/02_encoders.ipynb #24fda2c9
 def read_state(
     path:Path, # .safetensors, or a PyTorch file
 )->dict: # name -> tensor
@@ -121,7 +121,7 @@ def read_state(
     if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()): raise ValueError(f'{path} does not hold a state dict (names and tensors).')
     return state
 
-# %% ../nbs/02_encoders.ipynb #cca848eb
+# %% ../nbs/02_encoders.ipynb #d59cb4f0
 def resnet_state(
     state:dict, # names and tensors, perhaps with a prefix, a classifier, or half precision
 )->dict: # as torchvision names them, float32, without the classifier
@@ -132,7 +132,7 @@ def resnet_state(
     state = {k[len(prefix):]: v.float() if v.is_floating_point() else v for k, v in state.items() if k.startswith(prefix)}
     return {k: v for k, v in state.items() if k.startswith(('conv1.', 'bn1.', 'layer'))}
 
-# %% ../nbs/02_encoders.ipynb #bedd5d09
+# %% ../nbs/02_encoders.ipynb #419c5291
 def fit_state(
     module:nn.Module, # to be loaded
     state:dict, # names and tensors
@@ -149,13 +149,13 @@ def fit_state(
     if wrong: raise ValueError(f'{source} does not fit {type(module).__name__}. Keys {"; ".join(wrong)}.')
     module.load_state_dict(state, strict=False)
 
-# %% ../nbs/02_encoders.ipynb #ac9b1687
+# %% ../nbs/02_encoders.ipynb #99304f9a
 def imagenet_file(name):
     "Where torchvision keeps the ImageNet (V1) weights of `name`, and where it would download them from"
     url = torchvision.models.get_model_weights(name).IMAGENET1K_V1.url
     return Path(torch.hub.get_dir())/'checkpoints'/url.rsplit('/', 1)[1], url
 
-# %% ../nbs/02_encoders.ipynb #f8e3abc1
+# %% ../nbs/02_encoders.ipynb #1445a1ae
 def load_resnet_weights(
     net:nn.Module, # a torchvision ResNet
     name:str, # 'resnet50', ...
@@ -177,13 +177,13 @@ def load_resnet_weights(
     state |= {k: v for k, v in net.state_dict().items() if k.startswith('fc.')}
     fit_state(net, state, str(path), optional=('num_batches_tracked',))
 
-# %% ../nbs/02_encoders.ipynb #0b43bf4e
+# %% ../nbs/02_encoders.ipynb #bc0bef76
 def _made(path):
     "`path` as text, its folder created"
     path.parent.mkdir(parents=True, exist_ok=True)
     return str(path)
 
-# %% ../nbs/02_encoders.ipynb #1726653e
+# %% ../nbs/02_encoders.ipynb #6ed92ad7
 class FrozenEncoder(nn.Module):
     "Base of encoders around a frozen backbone: `maps(x)` gives its feature maps, coarse to fine; the first is projected"
     def __init__(self, backbone, channels, stride, dim, normalise=None):
@@ -201,7 +201,7 @@ class FrozenEncoder(nn.Module):
         with torch.no_grad(): deep, *shallow = self.maps(self.normalise(images))
         return Features([self.project(deep)], shallow)
 
-# %% ../nbs/02_encoders.ipynb #ad38cc77
+# %% ../nbs/02_encoders.ipynb #57cce4da
 @contextmanager
 def hub_offline():
     "Let `huggingface_hub`, through which timm loads weights, use its cache only"
@@ -210,7 +210,7 @@ def hub_offline():
     try: yield
     finally: constants.HF_HUB_OFFLINE = before
 
-# %% ../nbs/02_encoders.ipynb #5d26d0ca
+# %% ../nbs/02_encoders.ipynb #4e9b4ea0
 class TimmEncoder(FrozenEncoder):
     "Any `timm` model with feature maps, frozen"
     def __init__(self,
@@ -234,7 +234,7 @@ class TimmEncoder(FrozenEncoder):
 
     def maps(self, x): return self.backbone(x)[::-1]
 
-# %% ../nbs/02_encoders.ipynb #58cbd04f
+# %% ../nbs/02_encoders.ipynb #dd752e96
 class TokenEncoder(FrozenEncoder):
     "A vision transformer with Hugging Face's interface (`config.patch_size`, `config.hidden_size`, hidden states), frozen"
     def __init__(self,
@@ -250,7 +250,7 @@ class TokenEncoder(FrozenEncoder):
         states = self.backbone(pixel_values=x, output_hidden_states=True).hidden_states
         return [states[i][:, -h*w:].mT.unflatten(-1, (h, w)) for i in self.layers]  # class and register tokens come first
 
-# %% ../nbs/02_encoders.ipynb #ad544108
+# %% ../nbs/02_encoders.ipynb #beb3027a
 class SmallEncoder(nn.Module):
     "A small convolutional encoder for training from scratch: deep map at `stride`, two shallow maps at half and quarter of it"
     def __init__(self,
@@ -274,7 +274,7 @@ class SmallEncoder(nn.Module):
         middle = self.stage3(shallow)
         return Features([self.project(self.stage4(middle))], [middle, shallow])
 
-# %% ../nbs/02_encoders.ipynb #2b6150cb
+# %% ../nbs/02_encoders.ipynb #48eb1fb0
 class PoolMaskEncoder(nn.Module):
     "Fraction of foreground in each cell: E = 1, nothing to learn"
     dim = 1
@@ -290,7 +290,7 @@ class PoolMaskEncoder(nn.Module):
         foreground = (masks == 1).float()[:, None]
         return [F.avg_pool2d(foreground, s) for s in self.strides]
 
-# %% ../nbs/02_encoders.ipynb #b186025b
+# %% ../nbs/02_encoders.ipynb #7107eade
 class MaskBlock(nn.Module):
     "Residual block of the mask encoder; its shortcut is a 3x3 convolution"
     def __init__(self, c_in, c_out, stride=2):
@@ -301,16 +301,16 @@ class MaskBlock(nn.Module):
 
     def forward(self, x): return F.relu(self.body(x) + self.shortcut(x))
 
-# %% ../nbs/02_encoders.ipynb #b02bda9e
+# %% ../nbs/02_encoders.ipynb #3431d15b
 class MaskEncoder(nn.Module):
     "The paper's mask encoder; with two strides, one more block gives the coarser encoding"
     def __init__(self,
         dim:int=64, # E
-        strides:tuple=(16,), # of the encodings: (16,), (8,) or (32, 16)
+        strides:tuple=(16,), # of the encodings: one number, or (32, 16)
     ):
         super().__init__()
         self.dim, self.strides = dim, tuple(strides)
-        if self.strides not in ((16,), (8,), (32, 16)): raise ValueError(f'strides must be (16,), (8,) or (32, 16), not {self.strides}.')
+        if self.strides != (32, 16) and len(self.strides) != 1: raise ValueError(f'strides must be one number, such as (16,), or (32, 16), not {self.strides}.')
         def head(): return nn.Sequential(nn.Conv2d(64, dim, 3, 1, 1), nn.BatchNorm2d(dim), nn.ReLU(inplace=True))
         self.conv1, self.bn1, self.relu, self.maxpool = nn.Conv2d(1, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         self.layer1, self.layer2 = MaskBlock(16, 32), MaskBlock(32, 64, 1 if self.strides == (8,) else 2)
@@ -322,7 +322,9 @@ class MaskEncoder(nn.Module):
     def forward(self,
         masks:Tensor, # (N, H, W): 1 is foreground, everything else is not
     )->list: # of (N, E, h, w), one for each stride, never negative
-        x = self.maxpool(self.relu(self.bn1(self.conv1((masks == 1).float()[:, None]))))
+        x, stride = (masks == 1).float()[:, None], self.strides[-1]
+        if stride not in (8, 16): x = F.interpolate(x, [s//stride*16 for s in masks.shape[-2:]], mode='bilinear', align_corners=False)  # such as 14
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         x = self.layer2(self.layer1(x))
         levels = [x] if self.layer3 is None else [self.layer3(x), x]
         return [head(level) for head, level in zip(self.heads, levels)]

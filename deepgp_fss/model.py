@@ -6,7 +6,7 @@
 __all__ = ['ModelConfig', 'make_encoder', 'State', 'pad_to', 'DeepGPNet', 'check_images', 'write_atomically', 'save_checkpoint',
            'read_header', 'load_checkpoint', 'fold_batch_norm', 'for_prediction', 'QueryPath']
 
-# %% ../nbs/05_model.ipynb #d6fb515d
+# %% ../nbs/05_model.ipynb #bf27ca49
 import copy
 import json
 import os
@@ -25,13 +25,13 @@ from .decoder import Decoder
 from .encoders import RESNETS, MaskEncoder, PoolMaskEncoder, ResNetEncoder, SmallEncoder, TimmEncoder, fit_state
 from .learners import make_learner
 
-# %% ../nbs/05_model.ipynb #594c2c3e
+# %% ../nbs/05_model.ipynb #e86687a8
 @dataclass
 class ModelConfig:
     "What a model is made of; the defaults are the paper's final model"
-    backbone:str = 'resnet50'        # resnet18, 34, 50, 101; 'small'; or 'timm:NAME'
+    backbone:str = 'resnet50'        # resnet18, 34, 50, 101; 'small'; 'timm:NAME'; or 'custom', for an encoder of your own
     dim:int = 512                    # D, deep feature dimension
-    scales:tuple = (16,)             # strides of the deep maps; (32, 16) for two scales; (8,) with 'small'
+    scales:tuple = (16,)             # strides of the deep maps; (32, 16) for two scales; (8,) with 'small', the patch size with a transformer
     freeze_bn:bool = True            # image encoder: keep batch-norm statistics
     freeze_affine:bool = False       # image encoder: do not train batch norm's scale and shift
     freeze_backbone:bool = False     # image encoder: train only its projection
@@ -58,27 +58,27 @@ class ModelConfig:
         if unknown := sorted(set(values) - known): raise ValueError(f'Unknown model setting(s) {", ".join(unknown)}. Known are: {", ".join(sorted(known))}.')
         return cls(**values)
 
-# %% ../nbs/05_model.ipynb #42af5d69
+# %% ../nbs/05_model.ipynb #ad1facb0
 def make_encoder(config, weights=None, download=False):
     "The image encoder of `config`"
     c = config
     if c.backbone in RESNETS: encoder = ResNetEncoder(c.backbone, c.dim, c.scales, weights, download, c.freeze_bn, c.freeze_affine)
     elif c.backbone == 'small': encoder = SmallEncoder(c.dim, stride=c.scales[-1])
     elif c.backbone.startswith('timm:'): encoder = TimmEncoder(c.backbone[5:], c.dim, weights=weights, download=download)
-    else: raise ValueError(f"There is no backbone {c.backbone!r}: choose one of {', '.join(RESNETS)}, small, or timm:NAME.")
+    elif c.backbone == 'custom': raise ValueError("A model with backbone='custom' needs its encoder: pass encoder=.")
+    else: raise ValueError(f"There is no backbone {c.backbone!r}: choose one of {', '.join(RESNETS)}, small, timm:NAME or custom.")
     if c.freeze_backbone:
         encoder.requires_grad_(False)
         encoder.project.requires_grad_(True)
-    if encoder.strides != c.scales: raise ValueError(f'{c.backbone} gives deep maps at strides {encoder.strides}, not {c.scales}: set scales={encoder.strides}.')
     return encoder
 
-# %% ../nbs/05_model.ipynb #e8f8d248
+# %% ../nbs/05_model.ipynb #7f5a2078
 class State(NamedTuple):
     "A prepared support set"
     learners:list  # one state of the few-shot learner for each scale
     classes:int    # N, number of classes; None: one, and no dimension for it in the scores
 
-# %% ../nbs/05_model.ipynb #8a4d0b45
+# %% ../nbs/05_model.ipynb #509f175e
 def pad_to(
     x:Tensor, # (..., H, W)
     multiple:int, # of which both sides shall be multiples
@@ -87,17 +87,19 @@ def pad_to(
     h, w = x.shape[-2:]
     return F.pad(x, (0, -w % multiple, 0, -h % multiple))
 
-# %% ../nbs/05_model.ipynb #234b1e08
+# %% ../nbs/05_model.ipynb #1ad11fca
 class DeepGPNet(nn.Module):
     "Few-shot segmentation with a Gaussian process between encoders and decoder"
     def __init__(self,
         config:ModelConfig=None, # None: the paper's final model
         weights:str=None, # pretrained backbone: a file, 'imagenet' (from the cache), or None
         download:bool=False, # may 'imagenet' be downloaded?
+        encoder:nn.Module=None, # an image encoder of your own, such as a `TokenEncoder`, with backbone='custom'
     ):
         super().__init__()
         self.config = c = config or ModelConfig()
-        self.encoder = make_encoder(c, weights, download)
+        self.encoder = make_encoder(c, weights, download) if encoder is None else encoder
+        if self.encoder.strides != c.scales: raise ValueError(f'The encoder gives deep maps at strides {self.encoder.strides}, not {c.scales}: set scales={self.encoder.strides}.')
         if c.mask_encoder not in ('lwl', 'pool'): raise ValueError(f"mask_encoder must be 'lwl' or 'pool', not {c.mask_encoder!r}.")
         if c.learner not in ('gp', 'attention') and c.mask_encoder != 'pool': raise ValueError(f"The {c.learner} learner needs mask_encoder='pool'.")
         self.mask_encoder = MaskEncoder(c.encoding_dim, c.scales) if c.mask_encoder == 'lwl' else PoolMaskEncoder(c.scales)
@@ -169,13 +171,13 @@ class DeepGPNet(nn.Module):
     )->Tensor: # (B, 2, H, W) or (B, M, 2, H, W)
         return self.infer(self.prepare(support_images, support_masks), query_images)
 
-# %% ../nbs/05_model.ipynb #5721f859
+# %% ../nbs/05_model.ipynb #5988e25b
 def check_images(images, name):
     "Raise a `ValueError` if `images` are not (B, K, 3, H, W)"
     if images.ndim != 5 or images.shape[2] != 3: raise ValueError(f'{name} must have shape (B, K, 3, H, W), three colours, but has {tuple(images.shape)}.')
     if 0 in images.shape: raise ValueError(f'{name} is empty: its shape is {tuple(images.shape)}.')
 
-# %% ../nbs/05_model.ipynb #9a6508c4
+# %% ../nbs/05_model.ipynb #cb5e0c67
 def write_atomically(
     path:Path, # final name
     write, # function that writes to the path it is given
@@ -190,7 +192,7 @@ def write_atomically(
         os.replace(part, path)
     finally: part.unlink(missing_ok=True)
 
-# %% ../nbs/05_model.ipynb #c8be6201
+# %% ../nbs/05_model.ipynb #56e15ab2
 def save_checkpoint(
     path:Path, # ends with .safetensors
     model:DeepGPNet, # what to save
@@ -206,7 +208,7 @@ def save_checkpoint(
     write_atomically(path.with_suffix('.json'), lambda part: part.write_text(json.dumps(header, indent=1) + '\n'))
     return path
 
-# %% ../nbs/05_model.ipynb #cee5e46f
+# %% ../nbs/05_model.ipynb #0cc6a9bf
 def read_header(
     path:Path, # of a checkpoint
 )->dict: # format, config, info
@@ -220,20 +222,21 @@ def read_header(
     if header.get('format') != 'deepgp_fss 1': raise ValueError(f"{path} has the format {header.get('format')!r}, which this version cannot read: update deepgp_fss.")
     return header
 
-# %% ../nbs/05_model.ipynb #3523c8b9
+# %% ../nbs/05_model.ipynb #784085d5
 def load_checkpoint(
     path:Path, # a .safetensors file
     device:str='cpu', # where to put the model
+    encoder:nn.Module=None, # for a model with an encoder of its own
 )->DeepGPNet: # in evaluation mode; `model.info` is what was kept with it
     "A model from a checkpoint"
     header = read_header(path)
-    model = DeepGPNet(ModelConfig.from_dict(header['config']))
+    model = DeepGPNet(ModelConfig.from_dict(header['config']), encoder=encoder)
     with safe_open(path, 'pt') as f: state = {k: f.get_tensor(k) for k in f.keys()}
     fit_state(model, {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, str(path))
     model.info = header['info']
     return model.eval().to(device)
 
-# %% ../nbs/05_model.ipynb #4f787db1
+# %% ../nbs/05_model.ipynb #dddd34d4
 def fold_batch_norm(
     module:nn.Module, # in evaluation mode; changed in place
 ):
@@ -247,7 +250,7 @@ def fold_batch_norm(
             module._modules[conv] = fuse_conv_bn_eval(module._modules[conv], module._modules[bn])
             module._modules[bn] = nn.Identity()
 
-# %% ../nbs/05_model.ipynb #c5e170fe
+# %% ../nbs/05_model.ipynb #4d05b46a
 def for_prediction(
     model:DeepGPNet, # any
 )->DeepGPNet: # a copy, for inference only
@@ -256,7 +259,7 @@ def for_prediction(
     for part in (model.encoder, model.mask_encoder, model.decoder): fold_batch_norm(part)
     return model.to(memory_format=torch.channels_last)
 
-# %% ../nbs/05_model.ipynb #733aa17b
+# %% ../nbs/05_model.ipynb #6d188ac9
 class QueryPath(nn.Module):
     "A model with a prepared support set, as a module of the query image alone, for `torch.export` and `torch.compile`"
     def __init__(self, model, state):

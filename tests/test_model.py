@@ -154,19 +154,29 @@ def test_real_weights():
     assert encoder.conv1.weight.dtype == torch.float32 and .01 < layer2.std() < 10 and .01 < layer1.std() < 10
 
 
-def test_timm_backbone_under_the_gp():
+@pytest.mark.parametrize('name, patch', [('vit_tiny_patch16_224', 16), ('vit_small_patch14_dinov2', 14)])
+def test_timm_backbone_under_the_gp(name, patch):
     pytest.importorskip('timm')
-    model = DeepGPNet(ModelConfig(backbone='timm:vit_tiny_patch16_224', dim=16, decoder_width=16, encoding_dim=8))
-    images, masks, query = episode(H=64, W=64)
-    model.train()(images, masks, query).sum().backward()
+    model = DeepGPNet(ModelConfig(backbone=f'timm:{name}', scales=(patch,), dim=16, decoder_width=16, encoding_dim=8))
+    images, masks, query = episode(H=50, W=70)
+    logits = model.train()(images, masks, query)
+    assert logits.shape == (1, 2, 50, 70)
+    logits.sum().backward()
     assert not any(p.grad is not None for p in model.encoder.backbone.parameters())
+    with pytest.raises(ValueError, match='set scales='): DeepGPNet(ModelConfig(backbone=f'timm:{name}', scales=(8,)))
 
 
-def test_hugging_face_backbone():
+def test_hugging_face_backbone(tmp_path):
     transformers = pytest.importorskip('transformers')
-    vit = transformers.Dinov2Model(transformers.Dinov2Config(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, patch_size=14, image_size=56))
-    deep, shallow = TokenEncoder(vit, dim=8, layers=(-1, -2))(torch.rand(1, 3, 56, 70))
+    torch.manual_seed(0)
+    encoder = lambda: TokenEncoder(transformers.Dinov2Model(transformers.Dinov2Config(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, patch_size=14, image_size=56)), dim=8, layers=(-1, -2))
+    deep, shallow = encoder()(torch.rand(1, 3, 56, 70))
     assert deep[0].shape == (1, 8, 4, 5) and shallow[0].shape == (1, 16, 4, 5)
+    config = ModelConfig(backbone='custom', scales=(14,), dim=8, decoder_width=16, encoding_dim=8)
+    model = DeepGPNet(config, encoder=encoder()).eval()
+    path = save_checkpoint(tmp_path/'vit.safetensors', model)
+    with pytest.raises(ValueError, match='needs its encoder'): load_checkpoint(path)
+    with torch.no_grad(): assert torch.equal(load_checkpoint(path, encoder=encoder())(*episode(H=56)), model(*episode(H=56)))
 
 
 def test_checkpoints_of_strangers(tmp_path):
