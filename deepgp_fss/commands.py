@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['deepgp_demo', 'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #08fac9c4
+# %% ../nbs/13_commands.ipynb #e5cc4410
 import json
 import sys
 from functools import wraps
@@ -19,7 +19,7 @@ from .model import ModelConfig
 from .scene import demo_figure, segment_scenes
 from .visualize import save_fig
 
-# %% ../nbs/13_commands.ipynb #7e2456f3
+# %% ../nbs/13_commands.ipynb #151de50e
 def _sentences(f):
     "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
     @wraps(f)
@@ -28,7 +28,7 @@ def _sentences(f):
         except (ValueError, OSError) as e: sys.exit(f'{f.__name__}: {e}')
     return inner
 
-# %% ../nbs/13_commands.ipynb #72eee28c
+# %% ../nbs/13_commands.ipynb #5ffc2d46
 @call_parse
 @_sentences
 def deepgp_demo(
@@ -42,7 +42,7 @@ def deepgp_demo(
     print(result.report())
     print(f'Figures: {path} and {path.with_suffix(".pdf")}')
 
-# %% ../nbs/13_commands.ipynb #85e4d35a
+# %% ../nbs/13_commands.ipynb #59c314fd
 @call_parse
 @_sentences
 def deepgp_bench(
@@ -69,7 +69,7 @@ def deepgp_bench(
     print(report(result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
 
-# %% ../nbs/13_commands.ipynb #173b613c
+# %% ../nbs/13_commands.ipynb #2ed3cc12
 def whole_numbers(
     text:str, # such as '1,5,10'
     name:str, # what they are, for the message
@@ -77,5 +77,6 @@ def whole_numbers(
     "Positive whole numbers separated by commas"
     try: numbers = [int(t) for t in text.split(',')]
     except ValueError: numbers = []
-    if not numbers or min(numbers) < 1: raise ValueError(f'{name} must be positive whole numbers separated by commas, such as 1,5,10, not {text!r}.')
+    if not numbers or min(numbers) < 1:
+        raise ValueError(f'{name} must be positive whole numbers separated by commas, such as 1,5,10, not {text!r}.')
     return numbers

@@ -5,12 +5,12 @@
 # %% auto #0
 __all__ = ['RRB', 'CAB', 'Level', 'Decoder']
 
-# %% ../nbs/04_decoder.ipynb #1c68fd66
+# %% ../nbs/04_decoder.ipynb #3bf68bb2
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-# %% ../nbs/04_decoder.ipynb #1cbba73c
+# %% ../nbs/04_decoder.ipynb #6578cb59
 class RRB(nn.Module):
     "Refinement residual block: 1x1 convolution, plus two 3x3 ones on top of it"
     def __init__(self,
@@ -20,7 +20,8 @@ class RRB(nn.Module):
     ):
         super().__init__()
         self.reduce = nn.Conv2d(c_in, c_out, 1)
-        self.refine = nn.Sequential(nn.Conv2d(c_out, c_out, 3, padding=1), nn.BatchNorm2d(c_out), nn.ReLU(inplace=True), nn.Conv2d(c_out, c_out, 3, padding=1))
+        self.refine = nn.Sequential(nn.Conv2d(c_out, c_out, 3, padding=1), nn.BatchNorm2d(c_out), nn.ReLU(inplace=True),
+                                    nn.Conv2d(c_out, c_out, 3, padding=1))
         self.relu = relu
 
     def forward(self, x): # (N, c_in, h, w) -> (N, c_out, h, w)
@@ -28,7 +29,7 @@ class RRB(nn.Module):
         x = x + self.refine(x)
         return F.relu(x) if self.relu else x
 
-# %% ../nbs/04_decoder.ipynb #3a884911
+# %% ../nbs/04_decoder.ipynb #f225afd6
 class CAB(nn.Module):
     "Channel attention block: weigh the channels of `low` by both maps' averages, and add `high`"
     def __init__(self, channels):
@@ -42,7 +43,7 @@ class CAB(nn.Module):
         average = torch.cat([high, low], 1).mean((-2, -1), keepdim=True)
         return self.weigh(average)*low + high
 
-# %% ../nbs/04_decoder.ipynb #fa968c63
+# %% ../nbs/04_decoder.ipynb #6248358a
 class Level(nn.Module):
     "Enlarge the map from the level below to the size of a guide, let the guide in, refine"
     def __init__(self, guide_channels, width, c_out, upsample, relu=True):
@@ -53,7 +54,7 @@ class Level(nn.Module):
         x = F.interpolate(x, guide.shape[-2:], mode=self.upsample, **({} if self.upsample == 'nearest' else dict(align_corners=False)))
         return self.rrb(self.cab(x, self.guide(guide)))
 
-# %% ../nbs/04_decoder.ipynb #6cd87861
+# %% ../nbs/04_decoder.ipynb #9ce824a6
 class Decoder(nn.Module):
     "DFN's smooth network: from the learner's answers and shallow features to scores for every pixel"
     def __init__(self,
@@ -65,7 +66,8 @@ class Decoder(nn.Module):
         classes:int=2, # scores per pixel: background, foreground
     ):
         super().__init__()
-        if upsample not in ('nearest', 'bilinear'): raise ValueError(f"upsample must be 'nearest' or 'bilinear', not {upsample!r}.")
+        if upsample not in ('nearest', 'bilinear'):
+            raise ValueError(f"upsample must be 'nearest' or 'bilinear', not {upsample!r}.")
         guides = [*z_channels[1:], *shallow_channels]
         if not guides: raise ValueError('The decoder needs at least one shallow map.')
         self.start = nn.Conv2d(z_channels[0], width, 1)

@@ -7,7 +7,7 @@ __all__ = ['RESNETS', 'Features', 'Normalise', 'dilate', 'FrozenBatchNorm', 'Res
            'resnet_state', 'fit_state', 'imagenet_file', 'load_resnet_weights', 'FrozenEncoder', 'hub_offline',
            'TimmEncoder', 'TokenEncoder', 'SmallEncoder', 'PoolMaskEncoder', 'MaskBlock', 'MaskEncoder']
 
-# %% ../nbs/02_encoders.ipynb #6df2f948
+# %% ../nbs/02_encoders.ipynb #01b516b8
 import hashlib
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -20,13 +20,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-# %% ../nbs/02_encoders.ipynb #1dcdc7f4
+# %% ../nbs/02_encoders.ipynb #928bcb70
 class Features(NamedTuple):
     "What an image encoder returns: lists of maps (N, C, h, w), coarse to fine"
     deep:list     # for the Gaussian process, one for each of its scales
     shallow:list  # for the decoder
 
-# %% ../nbs/02_encoders.ipynb #60c55f9e
+# %% ../nbs/02_encoders.ipynb #c690184e
 class Normalise(nn.Module):
     "RGB in [0, 1] -> zero mean and unit variance, by default ImageNet's"
     def __init__(self, mean=(.485, .456, .406), std=(.229, .224, .225)):
@@ -36,7 +36,7 @@ class Normalise(nn.Module):
     def forward(self, x:Tensor): # (N, 3, H, W) float in [0, 1], or uint8
         return ((x/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
 
-# %% ../nbs/02_encoders.ipynb #016ee2fb
+# %% ../nbs/02_encoders.ipynb #88e14796
 def dilate(
     stage:nn.Sequential, # of residual blocks, the first with stride 2
 ):
@@ -46,7 +46,7 @@ def dilate(
             if i == 0: conv.stride = (1, 1)
             elif conv.kernel_size == (3, 3): conv.dilation = conv.padding = (2, 2)
 
-# %% ../nbs/02_encoders.ipynb #a1c0960e
+# %% ../nbs/02_encoders.ipynb #650ce0b0
 class FrozenBatchNorm(nn.Module):
     "Mixin: batch norm keeps its running statistics, whatever `train()` says"
     freeze_bn = True
@@ -57,7 +57,7 @@ class FrozenBatchNorm(nn.Module):
                 if isinstance(m, nn.modules.batchnorm._BatchNorm): m.eval()
         return self
 
-# %% ../nbs/02_encoders.ipynb #cfd6f77a
+# %% ../nbs/02_encoders.ipynb #f9ef635c
 class ResNetEncoder(FrozenBatchNorm):
     "torchvision's ResNet as image encoder: one deep map at stride 16 (the paper), or two at 32 and 16 (its follow-up)"
     def __init__(self,
@@ -97,7 +97,7 @@ class ResNetEncoder(FrozenBatchNorm):
         layer4 = self.layer4(layer3)
         return Features([p(x) for p, x in zip(self.project, (layer4, layer3))], [layer2, layer1])
 
-# %% ../nbs/02_encoders.ipynb #c6107d1c
+# %% ../nbs/02_encoders.ipynb #24c33e87
 RESNETS = 'resnet18', 'resnet34', 'resnet50', 'resnet101'
 
 def stage_channels(net, stage):
@@ -105,7 +105,7 @@ def stage_channels(net, stage):
     last = getattr(net, f'layer{stage}')[-1]
     return (last.conv3 if hasattr(last, 'conv3') else last.conv2).out_channels
 
-# %% ../nbs/02_encoders.ipynb #24fda2c9
+# %% ../nbs/02_encoders.ipynb #f4fe2f8d
 def read_state(
     path:Path, # .safetensors, or a PyTorch file
 )->dict: # name -> tensor
@@ -114,25 +114,31 @@ def read_state(
     if not path.is_file(): raise FileNotFoundError(f'There is no weights file {path}.')
     try:
         state = load_file(path) if path.suffix == '.safetensors' else torch.load(path, map_location='cpu', weights_only=True)
-    except (SafetensorError, OSError) as e: raise ValueError(f'{path} is not a readable safetensors file ({e}): is the download complete?') from None
-    except Exception as e: raise ValueError(f'{path} cannot be read as plain weights ({type(e).__name__}). Files that would have to be unpickled are refused, since they can run code: save the state dict alone, best as .safetensors.') from None
+    except (SafetensorError, OSError) as e:
+        raise ValueError(f'{path} is not a readable safetensors file ({e}): is the download complete?') from None
+    except Exception as e:
+        raise ValueError(f'{path} cannot be read as plain weights ({type(e).__name__}). Files that would have to be unpickled are '
+                         ''
+                         'refused, since they can run code: save the state dict alone, best as .safetensors.') from None
     for key in ('state_dict', 'model', 'model_state_dict'):
         if isinstance(state, dict) and isinstance(state.get(key), dict): state = state[key]
-    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()): raise ValueError(f'{path} does not hold a state dict (names and tensors).')
+    if not isinstance(state, dict) or not all(isinstance(t, Tensor) for t in state.values()):
+        raise ValueError(f'{path} does not hold a state dict (names and tensors).')
     return state
 
-# %% ../nbs/02_encoders.ipynb #d59cb4f0
+# %% ../nbs/02_encoders.ipynb #fb230cb9
 def resnet_state(
     state:dict, # names and tensors, perhaps with a prefix, a classifier, or half precision
 )->dict: # as torchvision names them, float32, without the classifier
     "The part of `state` that belongs to a ResNet"
     stem = next((k for k in state if k == 'conv1.weight' or k.endswith('.conv1.weight') and 'layer' not in k), None)
-    if stem is None: raise ValueError(f'These are not the weights of a ResNet: no conv1.weight among {", ".join(sorted(state)[:5])}, ...')
+    if stem is None:
+        raise ValueError(f'These are not the weights of a ResNet: no conv1.weight among {", ".join(sorted(state)[:5])}, ...')
     prefix = stem[:-len('conv1.weight')]
     state = {k[len(prefix):]: v.float() if v.is_floating_point() else v for k, v in state.items() if k.startswith(prefix)}
     return {k: v for k, v in state.items() if k.startswith(('conv1.', 'bn1.', 'layer'))}
 
-# %% ../nbs/02_encoders.ipynb #419c5291
+# %% ../nbs/02_encoders.ipynb #e9a4b8d1
 def fit_state(
     module:nn.Module, # to be loaded
     state:dict, # names and tensors
@@ -149,13 +155,13 @@ def fit_state(
     if wrong: raise ValueError(f'{source} does not fit {type(module).__name__}. Keys {"; ".join(wrong)}.')
     module.load_state_dict(state, strict=False)
 
-# %% ../nbs/02_encoders.ipynb #99304f9a
+# %% ../nbs/02_encoders.ipynb #37c30b2c
 def imagenet_file(name):
     "Where torchvision keeps the ImageNet (V1) weights of `name`, and where it would download them from"
     url = torchvision.models.get_model_weights(name).IMAGENET1K_V1.url
     return Path(torch.hub.get_dir())/'checkpoints'/url.rsplit('/', 1)[1], url
 
-# %% ../nbs/02_encoders.ipynb #1445a1ae
+# %% ../nbs/02_encoders.ipynb #25cb2feb
 def load_resnet_weights(
     net:nn.Module, # a torchvision ResNet
     name:str, # 'resnet50', ...
@@ -168,22 +174,25 @@ def load_resnet_weights(
         path, url = imagenet_file(name)
         how = f'Fetch {url} on a machine with a network and put it there, or name a file with weights=.'
         if not path.is_file():
-            if not download: raise FileNotFoundError(f'The ImageNet weights of {name} are not in the cache ({path}). {how} With download=True (--download) they are fetched now.')
+            if not download:
+                raise FileNotFoundError(f'The ImageNet weights of {name} are not in the cache ({path}). {how} With download=True '
+                                        '(--download) they are fetched now.')
             try: torch.hub.download_url_to_file(url, _made(path))
             except Exception as e: raise OSError(f'The ImageNet weights of {name} could not be downloaded ({e}). {how}') from None
         wanted, found = path.stem.rsplit('-', 1)[1], hashlib.sha256(path.read_bytes()).hexdigest()
-        if not found.startswith(wanted): raise ValueError(f'{path} is damaged: its checksum begins with {found[:8]}, not {wanted}. Delete it. {how}')
+        if not found.startswith(wanted):
+            raise ValueError(f'{path} is damaged: its checksum begins with {found[:8]}, not {wanted}. Delete it. {how}')
     state = resnet_state(read_state(path))
     state |= {k: v for k, v in net.state_dict().items() if k.startswith('fc.')}
     fit_state(net, state, str(path), optional=('num_batches_tracked',))
 
-# %% ../nbs/02_encoders.ipynb #bc0bef76
+# %% ../nbs/02_encoders.ipynb #6edd0d94
 def _made(path):
     "`path` as text, its folder created"
     path.parent.mkdir(parents=True, exist_ok=True)
     return str(path)
 
-# %% ../nbs/02_encoders.ipynb #6ed92ad7
+# %% ../nbs/02_encoders.ipynb #11835a20
 class FrozenEncoder(nn.Module):
     "Base of encoders around a frozen backbone: `maps(x)` gives its feature maps, coarse to fine; the first is projected"
     def __init__(self, backbone, channels, stride, dim, normalise=None):
@@ -201,7 +210,7 @@ class FrozenEncoder(nn.Module):
         with torch.no_grad(): deep, *shallow = self.maps(self.normalise(images))
         return Features([self.project(deep)], shallow)
 
-# %% ../nbs/02_encoders.ipynb #57cce4da
+# %% ../nbs/02_encoders.ipynb #d8d3ee49
 @contextmanager
 def hub_offline():
     "Let `huggingface_hub`, through which timm loads weights, use its cache only"
@@ -210,7 +219,7 @@ def hub_offline():
     try: yield
     finally: constants.HF_HUB_OFFLINE = before
 
-# %% ../nbs/02_encoders.ipynb #4e9b4ea0
+# %% ../nbs/02_encoders.ipynb #6e575fde
 class TimmEncoder(FrozenEncoder):
     "Any `timm` model with feature maps, frozen"
     def __init__(self,
@@ -226,15 +235,19 @@ class TimmEncoder(FrozenEncoder):
         flexible = dict(dynamic_img_size=True) if name.startswith('vit') else {}
         try:
             with nullcontext() if download else hub_offline():
-                net = timm.create_model(name, pretrained=weights == 'pretrained', features_only=True, out_indices=indices or (-3, -2, -1), **flexible, **kwargs)
-        except Exception as e: raise ValueError(f'timm could not make {name!r} ({e}). Check the name with timm.list_models; pretrained weights need the cache or download=True.') from None
+                net = timm.create_model(name, pretrained=weights == 'pretrained', features_only=True,
+                                        out_indices=indices or (-3, -2, -1), **flexible, **kwargs)
+        except Exception as e:
+            raise ValueError(f'timm could not make {name!r} ({e}). Check the name with timm.list_models; pretrained weights need '
+                             'the cache or download=True.') from None
         info, trained = net.feature_info, getattr(net, 'pretrained_cfg', None) or {}
-        super().__init__(net, info.channels()[::-1], info.reduction()[-1], dim, Normalise(trained['mean'], trained['std']) if 'mean' in trained else None)
+        normalise = Normalise(trained['mean'], trained['std']) if 'mean' in trained else None
+        super().__init__(net, info.channels()[::-1], info.reduction()[-1], dim, normalise)
         if weights not in (None, 'pretrained'): fit_state(net, read_state(weights), str(weights))
 
     def maps(self, x): return self.backbone(x)[::-1]
 
-# %% ../nbs/02_encoders.ipynb #dd752e96
+# %% ../nbs/02_encoders.ipynb #3e5df0d3
 class TokenEncoder(FrozenEncoder):
     "A vision transformer with Hugging Face's interface (`config.patch_size`, `config.hidden_size`, hidden states), frozen"
     def __init__(self,
@@ -250,7 +263,7 @@ class TokenEncoder(FrozenEncoder):
         states = self.backbone(pixel_values=x, output_hidden_states=True).hidden_states
         return [states[i][:, -h*w:].mT.unflatten(-1, (h, w)) for i in self.layers]  # class and register tokens come first
 
-# %% ../nbs/02_encoders.ipynb #beb3027a
+# %% ../nbs/02_encoders.ipynb #9596d207
 class SmallEncoder(nn.Module):
     "A small convolutional encoder for training from scratch: deep map at `stride`, two shallow maps at half and quarter of it"
     def __init__(self,
@@ -274,7 +287,7 @@ class SmallEncoder(nn.Module):
         middle = self.stage3(shallow)
         return Features([self.project(self.stage4(middle))], [middle, shallow])
 
-# %% ../nbs/02_encoders.ipynb #48eb1fb0
+# %% ../nbs/02_encoders.ipynb #c56074dd
 class PoolMaskEncoder(nn.Module):
     "Fraction of foreground in each cell: E = 1, nothing to learn"
     dim = 1
@@ -290,7 +303,7 @@ class PoolMaskEncoder(nn.Module):
         foreground = (masks == 1).float()[:, None]
         return [F.avg_pool2d(foreground, s) for s in self.strides]
 
-# %% ../nbs/02_encoders.ipynb #7107eade
+# %% ../nbs/02_encoders.ipynb #4054d603
 class MaskBlock(nn.Module):
     "Residual block of the mask encoder; its shortcut is a 3x3 convolution"
     def __init__(self, c_in, c_out, stride=2):
@@ -301,7 +314,7 @@ class MaskBlock(nn.Module):
 
     def forward(self, x): return F.relu(self.body(x) + self.shortcut(x))
 
-# %% ../nbs/02_encoders.ipynb #3431d15b
+# %% ../nbs/02_encoders.ipynb #489fcb2f
 class MaskEncoder(nn.Module):
     "The paper's mask encoder; with two strides, one more block gives the coarser encoding"
     def __init__(self,
@@ -310,7 +323,8 @@ class MaskEncoder(nn.Module):
     ):
         super().__init__()
         self.dim, self.strides = dim, tuple(strides)
-        if self.strides != (32, 16) and len(self.strides) != 1: raise ValueError(f'strides must be one number, such as (16,), or (32, 16), not {self.strides}.')
+        if self.strides != (32, 16) and len(self.strides) != 1:
+            raise ValueError(f'strides must be one number, such as (16,), or (32, 16), not {self.strides}.')
         def head(): return nn.Sequential(nn.Conv2d(64, dim, 3, 1, 1), nn.BatchNorm2d(dim), nn.ReLU(inplace=True))
         self.conv1, self.bn1, self.relu, self.maxpool = nn.Conv2d(1, 16, 3, 2, 1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)
         self.layer1, self.layer2 = MaskBlock(16, 32), MaskBlock(32, 64, 1 if self.strides == (8,) else 2)

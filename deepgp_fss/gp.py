@@ -7,7 +7,7 @@ __all__ = ['JITTER', 'paper_listing', 'NotPositiveDefinite', 'factorise', 'solve
            'GPPosterior', 'check_support', 'add_noise', 'GaussianProcess', 'informative_points', 'choose_points',
            'condense']
 
-# %% ../nbs/01_gp.ipynb #fd3ab5e3
+# %% ../nbs/01_gp.ipynb #7a0a6ba6
 import warnings
 from functools import lru_cache, wraps
 
@@ -18,7 +18,7 @@ from torch.linalg import solve_triangular
 
 from .kernels import Kernel, Positive, at_least_float32, centre_of, check_features, no_autocast, sum_to
 
-# %% ../nbs/01_gp.ipynb #303b0820
+# %% ../nbs/01_gp.ipynb #c7190abe
 def paper_listing(
     x_q:Tensor, # (B, Q, D) deep query features
     y_s:Tensor, # (B, S, E) support mask features
@@ -38,20 +38,20 @@ def paper_listing(
     cov_q = K_qq - v.mT @ v
     return mu_q, cov_q
 
-# %% ../nbs/01_gp.ipynb #736d932b
+# %% ../nbs/01_gp.ipynb #d6dc9e2c
 JITTER = 1e-6, 1e-5, 1e-4
 
 class NotPositiveDefinite(ValueError):
     "A covariance matrix could not be factorised"
 
-# %% ../nbs/01_gp.ipynb #be787af1
+# %% ../nbs/01_gp.ipynb #c588d443
 def _cholesky(A):
     "L (overwriting `A` on the CPU) and where it failed (...)"
     if A.device.type != 'cpu': U, info = torch.linalg.cholesky_ex(A.mT, upper=True)
     else: U, info = torch.linalg.cholesky_ex(A.mT, upper=True, out=(A.mT, torch.empty(A.shape[:-2], dtype=torch.int32)))
     return U.mT, info > 0
 
-# %% ../nbs/01_gp.ipynb #b6ed2345
+# %% ../nbs/01_gp.ipynb #cffe8e7d
 @torch.no_grad()
 def factorise(
     make, # () -> (..., S, S) symmetric matrix A, of which only the lower triangle is read; it will be overwritten
@@ -67,11 +67,12 @@ def factorise(
         diagonal += jitter
         L, failed = _cholesky(A)
         if not failed.any():
-            warnings.warn(f'The support covariance was not positive definite at {A.dtype}; a jitter of {step:g} of its diagonal was added. A larger noise_var avoids this.', stacklevel=2)
+            warnings.warn(f'The support covariance was not positive definite at {A.dtype}; a jitter of {step:g} of its diagonal '
+                          'was added. A larger noise_var avoids this.', stacklevel=2)
             return L
     raise NotPositiveDefinite(f'not positive definite at {A.dtype}, even with a jitter of {JITTER[-1]:g}')
 
-# %% ../nbs/01_gp.ipynb #978c1b6e
+# %% ../nbs/01_gp.ipynb #fda965df
 class _Solve(torch.autograd.Function):
     "(K + noise I)^-1 y, given the factor L of K + noise I and w = L^-1 y"
     @staticmethod
@@ -88,19 +89,19 @@ class _Solve(torch.autograd.Function):
             beta = solve_triangular(L.mT, solve_lower(L, g), upper=True)
             return *_grad_A(ctx, lambda: -(beta @ alpha.mT)), None, None, beta
 
-# %% ../nbs/01_gp.ipynb #e1c2adf2
+# %% ../nbs/01_gp.ipynb #1cfc17c3
 def solve_lower(L, b, out=None):
     "L^-1 b; `L` may be a corner of a larger matrix, `out` may be `b`"
     return solve_triangular(L, b, upper=False, out=out) if L.is_contiguous() else solve_triangular(L.mT, b.mT, upper=True, left=False).mT
 
-# %% ../nbs/01_gp.ipynb #a43a9bf8
+# %% ../nbs/01_gp.ipynb #a56d6e4b
 def _grad_A(ctx, grad):
     "Gradients of K and of the noise on its diagonal, where they are wanted"
     if not any(ctx.needs_input_grad[:2]): return None, None
     g = grad()
     return g if ctx.needs_input_grad[0] else None, g.diagonal(dim1=-2, dim2=-1).sum() if ctx.needs_input_grad[1] else None
 
-# %% ../nbs/01_gp.ipynb #a637913e
+# %% ../nbs/01_gp.ipynb #8fa39668
 class _Whiten(torch.autograd.Function):
     "V = K_qs L^-T; its gradient holds for functions of V V' only"
     @staticmethod
@@ -118,7 +119,7 @@ class _Whiten(torch.autograd.Function):
             g_qs, W = both.split(V.shape[-2], -2)
             return *_grad_A(ctx, lambda: sum_to(g_qs.mT @ W/-2, L.shape)), None, g_qs
 
-# %% ../nbs/01_gp.ipynb #cbea72f3
+# %% ../nbs/01_gp.ipynb #25416f67
 def _question(f):
     "A method that answers a question about query features"
     @wraps(f)
@@ -130,16 +131,18 @@ def _question(f):
         return tuple(o.to(x_q.dtype) for o in out) if isinstance(out, tuple) else out.to(x_q.dtype)
     return inner
 
-# %% ../nbs/01_gp.ipynb #417423af
+# %% ../nbs/01_gp.ipynb #4f80e4d3
 def check_finite(**tensors):
     "Raise a `ValueError` naming the first tensor that holds NaN or infinity (not while compiling)"
     if torch.compiler.is_compiling(): return
     for name, t in tensors.items():
         if t.detach().sum().isfinite(): continue  # cheap, and true of nearly all
         bad = t.numel() - t.isfinite().sum().item()
-        if bad: raise ValueError(f'{name} holds {bad} value(s) that are not finite (NaN or infinity), of {t.numel()}: look at what computed it, for example at an overflow in half precision.')
+        if bad:
+            raise ValueError(f'{name} holds {bad} value(s) that are not finite (NaN or infinity), of {t.numel()}: look at what '
+                             'computed it, for example at an overflow in half precision.')
 
-# %% ../nbs/01_gp.ipynb #f4a6462c
+# %% ../nbs/01_gp.ipynb #21bac408
 class _Room:
     "A square buffer with a factor in its upper left corner; the first `used` rows are taken"
     def __init__(self, data): self.data, self.used = data, data.shape[-1]
@@ -155,7 +158,7 @@ class _Room:
         room.used = S + n
         return room
 
-# %% ../nbs/01_gp.ipynb #24ae3222
+# %% ../nbs/01_gp.ipynb #d068a21b
 def window_index(
     h:int, # rows of the map
     w:int, # columns
@@ -172,12 +175,12 @@ def window_index(
     inside = (0 <= i2) & (i2 < h) & (0 <= j2) & (j2 < w)
     return torch.where(inside, index, h*w*depth*w).flatten().to(device)
 
-# %% ../nbs/01_gp.ipynb #dc3a71e7
+# %% ../nbs/01_gp.ipynb #384d0b98
 @lru_cache(maxsize=16)
 def _cached_index(*args):
     with torch.inference_mode(False): return window_index(*args)  # good for training, too, even if first asked for in inference
 
-# %% ../nbs/01_gp.ipynb #470ed748
+# %% ../nbs/01_gp.ipynb #0c663f77
 class GPPosterior:
     "What a GP knows after seeing a support set; made by `GaussianProcess.prepare`"
     def __init__(self, kernel, centre, u, y, K, noise, room, w=None, condensed_from=None):
@@ -199,7 +202,8 @@ class GPPosterior:
     def __len__(self): return self.y.shape[-2]
     def __repr__(self):
         condensed = '' if self.condensed_from is None else f' (condensed from {self.condensed_from})'
-        return f'GPPosterior: {len(self)} support points{condensed}, batch {tuple(self.y.shape[:-2])}, D={self.centre.shape[-1]}, E={self.y.shape[-1]}, {self.dtype}'
+        D, E, batch = self.centre.shape[-1], self.y.shape[-1], tuple(self.y.shape[:-2])
+        return f'GPPosterior: {len(self)} support points{condensed}, batch {batch}, D={D}, E={E}, {self.dtype}'
 
     def _k_qs(self, x_q):
         "Embedded query features and their covariances with the support"
@@ -218,9 +222,13 @@ class GPPosterior:
     def _window(self, x_q, u, V, grid, size):
         h, w = grid
         if size < 1 or size % 2 == 0: raise ValueError(f'The window size must be odd and positive, but it is {size}.')
-        if h < 1 or w < 1 or x_q.shape[-2] % (h*w): raise ValueError(f'x_q has {x_q.shape[-2]} points, which is not a number of images of {h} x {w} cells: check grid=(h, w).')
+        if h < 1 or w < 1 or x_q.shape[-2] % (h*w):
+            raise ValueError(f'x_q has {x_q.shape[-2]} points, which is not a number of images of {h} x {w} cells: check grid=(h, '
+                             ''
+                             'w).')
         u, V_rows = (t.unflatten(-2, (-1, h, w)) for t in (self.kernel.recentre(u), V))  # (..., M, h, w, D) and (..., M, h, w, S)
-        rows = [self.kernel.gram(u[..., :h-d, :, :], u[..., d:, :, :]) - V_rows[..., :h-d, :, :] @ V_rows[..., d:, :, :].mT for d in range(min(size//2 + 1, h))]
+        upper, lower = lambda t, d: t[..., :h-d, :, :], lambda t, d: t[..., d:, :, :]
+        rows = [self.kernel.gram(upper(u, d), lower(u, d)) - upper(V_rows, d) @ lower(V_rows, d).mT for d in range(min(size//2 + 1, h))]
         pairs = torch.cat([F.pad(row, (0, 0, 0, 0, 0, d)) for d, row in enumerate(rows)], -1).flatten(-3)  # (..., M, h*w*depth*w)
         index = window_index if torch.compiler.is_compiling() else _cached_index
         window = F.pad(pairs, (0, 1))[..., index(h, w, size, x_q.device)].unflatten(-1, (h*w, size*size)).flatten(-3, -2)
@@ -294,7 +302,8 @@ class GPPosterior:
             if self.K is not None or K_cross.requires_grad or K_new.requires_grad:
                 K = self.L @ self.L.mT if self.K is None else self.K
                 K = torch.cat([torch.cat([K, K_cross.mT], -1), torch.cat([K_cross, K_new], -1)], -2)
-            return GPPosterior(self.kernel, self.centre, torch.cat([self.u, u_new], -2), torch.cat([self.y, y_new], -2), K, self.noise, room, w, self.condensed_from)
+            u, y = torch.cat([self.u, u_new], -2), torch.cat([self.y, y_new], -2)
+            return GPPosterior(self.kernel, self.centre, u, y, K, self.noise, room, w, self.condensed_from)
 
     def drop(self,
         points:slice|list|Tensor, # which support points to forget: a slice, indices or a boolean mask
@@ -311,13 +320,16 @@ class GPPosterior:
             L = L[..., :len(keep)].clone()
             if first < len(keep): L[..., first:, first:] = factorise(lambda: tail @ tail.mT)
         K = None if self.K is None else self.K[..., keep, :][..., keep]
-        return GPPosterior(self.kernel, self.centre, self.u[..., keep, :], self.y[..., keep, :], K, self.noise, _Room(L), condensed_from=self.condensed_from)
+        u, y = self.u[..., keep, :], self.y[..., keep, :]
+        return GPPosterior(self.kernel, self.centre, u, y, K, self.noise, _Room(L), condensed_from=self.condensed_from)
 
     def leave_out(self,
         groups:int|Tensor, # number of equal groups one after another (the shots), or the group (S,) of each point
     )->tuple: # mean (..., S, E) and variance (..., S)
         "Posterior at every support point with its own group left out; with one group only, with the point itself left out"
-        if self.condensed_from is not None: raise ValueError('leave_out needs the support points themselves, but this posterior is condensed: prepare it without max_points.')
+        if self.condensed_from is not None:
+            raise ValueError('leave_out needs the support points themselves, but this posterior is condensed: prepare it without '
+                             'max_points.')
         groups = self._groups(groups)
         with no_autocast(self.y):
             A_inv = self._inverse()
@@ -340,9 +352,13 @@ class GPPosterior:
         "Indices of the support points in each group"
         S = len(self)
         if isinstance(groups, int):
-            if groups < 1 or S % groups: raise ValueError(f'{S} support points do not make {groups} equal groups: pass the group of each point, shape ({S},).')
+            if groups < 1 or S % groups:
+                raise ValueError(f'{S} support points do not make {groups} equal groups: pass the group of each point, shape '
+                                 f'({S},).')
             return list(torch.arange(S, device=self.y.device).split(S//groups))
-        if groups.shape != (S,): raise ValueError(f'groups must have shape ({S},), one entry for each support point, but has shape {tuple(groups.shape)}.')
+        if groups.shape != (S,):
+            raise ValueError(f'groups must have shape ({S},), one entry for each support point, but has shape '
+                             f'{tuple(groups.shape)}.')
         return [(groups == g).nonzero()[:, 0] for g in groups.unique()]
 
     def _left_out_group(self, A_inv, g):
@@ -351,7 +367,7 @@ class GPPosterior:
         half = solve_triangular(L, torch.eye(len(g), dtype=L.dtype, device=L.device).expand(L.shape), upper=False)
         return self.y[..., g, :] - half.mT @ (half @ self.alpha[..., g, :]), half.square().sum(-2)
 
-# %% ../nbs/01_gp.ipynb #ec4ce7e7
+# %% ../nbs/01_gp.ipynb #8c24d4fd
 def check_support(
     x:Tensor, # (..., S, D) features
     y:Tensor, # (..., S, E) encodings
@@ -359,7 +375,8 @@ def check_support(
 )->tuple: # both, at the precision to compute in
     "Raise a `ValueError` that says what is wrong with a support set, if anything is"
     if x.ndim < 2 or y.ndim < 2 or x.shape[:-1] != y.shape[:-1]:
-        raise ValueError(f'Support features and encodings must have shapes (..., S, D) and (..., S, E) with the same S, but have {tuple(x.shape)} and {tuple(y.shape)}.')
+        raise ValueError('Support features and encodings must have shapes (..., S, D) and (..., S, E) with the same S, but have '
+                         f'{tuple(x.shape)} and {tuple(y.shape)}.')
     if x.shape[-2] == 0: raise ValueError('The support set is empty: give at least one annotated point.')
     if known is not None and (y.shape[:-2] != known.y.shape[:-2] or x.shape[-1] != known.centre.shape[-1] or y.shape[-1] != known.y.shape[-1]):
         raise ValueError(f'New support points of shapes {tuple(x.shape)} and {tuple(y.shape)} do not fit {known}.')
@@ -367,13 +384,13 @@ def check_support(
     dtype = known.dtype if known is not None else torch.promote_types(at_least_float32(x.dtype), at_least_float32(y.dtype))
     return x.to(dtype), y.to(dtype)
 
-# %% ../nbs/01_gp.ipynb #756a46b9
+# %% ../nbs/01_gp.ipynb #3a54d10c
 def add_noise(A, noise):
     "Add `noise` to the diagonal of `A`, in place"
     A.diagonal(dim1=-2, dim2=-1).add_(noise.detach())
     return A
 
-# %% ../nbs/01_gp.ipynb #1fe636b1
+# %% ../nbs/01_gp.ipynb #bd46c771
 class GaussianProcess(nn.Module):
     "Exact GP regression with a zero prior mean and one covariance for all output dimensions"
     noise_var = Positive(zero_ok=True)
@@ -385,7 +402,8 @@ class GaussianProcess(nn.Module):
         learn_noise:bool=False, # make `noise_var` a parameter
     ):
         super().__init__()
-        if max_points is not None and max_points < 1: raise ValueError(f'max_points must be at least 1, or None for no bound, but it is {max_points}.')
+        if max_points is not None and max_points < 1:
+            raise ValueError(f'max_points must be at least 1, or None for no bound, but it is {max_points}.')
         self.kernel, self.noise_var, self.max_points = kernel, noise_var, max_points
         if learn_noise: type(self).noise_var.learn(self)
 
@@ -411,17 +429,21 @@ class GaussianProcess(nn.Module):
         if condensed: x, y, K = condense(self.kernel, x, y, noise, self.max_points, strata)
         centre = centre_of(x)
         u = self.kernel.embed(x, centre)
-        if K is None and torch.is_grad_enabled() and (u.requires_grad or any(p.requires_grad for p in self.kernel.parameters())): K = self.kernel.gram(u)
+        wanted = u.requires_grad or any(p.requires_grad for p in self.kernel.parameters())
+        if K is None and wanted and torch.is_grad_enabled(): K = self.kernel.gram(u)
         L = factorise(lambda: add_noise(self.kernel.lower(u) if K is None else K.detach().clone(), noise))
-        return GPPosterior(self.kernel, centre, u, y, K if K is not None and K.requires_grad else None, noise, _Room(L), condensed_from=S if condensed else None)
+        if K is not None and not K.requires_grad: K = None
+        return GPPosterior(self.kernel, centre, u, y, K, noise, _Room(L), condensed_from=S if condensed else None)
 
     def _diagnosis(self, x, error):
         points = x.flatten(0, -3)[0] if x.ndim > 2 else x
         twins = len(points) - len(points.unique(dim=0))
-        why = f'{twins} of its {len(points)} points are duplicates and noise_var is {float(self.noise_var):g}' if twins else f'the kernel may not be positive definite, or noise_var={float(self.noise_var):g} is too small for it'
+        noise = float(self.noise_var)
+        why = f'the kernel may not be positive definite, or noise_var={noise:g} is too small for it'
+        if twins: why = f'{twins} of its {len(points)} points are duplicates and noise_var is {noise:g}'
         return f'The support covariance cannot be factorised ({error}): {why}. Raise noise_var, for example to 1e-4 of the prior variance.'
 
-# %% ../nbs/01_gp.ipynb #2a81152d
+# %% ../nbs/01_gp.ipynb #58982d4e
 @torch.no_grad()
 def informative_points(
     K:Tensor, # (C, C) covariance of the candidates
@@ -441,14 +463,14 @@ def informative_points(
         residual[j] = -torch.inf
     return chosen
 
-# %% ../nbs/01_gp.ipynb #f96ebaf4
+# %% ../nbs/01_gp.ipynb #e355b53b
 def choose_points(kernel, x, n, strata=None):
     "Indices (n,) of informative rows of `x` (S, D); above `4n` rows the candidates are thinned evenly first"
     order = torch.arange(len(x), device=x.device) if strata is None else strata.argsort(stable=True)
     if len(x) > 4*n: order = order[torch.linspace(0, len(x) - 1, 4*n, device=x.device).round().long()]
     return order[informative_points(kernel(x[order].detach()), n, None if strata is None else strata[order])].sort().values
 
-# %% ../nbs/01_gp.ipynb #3d3da7db
+# %% ../nbs/01_gp.ipynb #23184322
 def condense(
     kernel:Kernel, # covariance function
     x:Tensor, # (..., S, D) support features
@@ -459,13 +481,15 @@ def condense(
 )->tuple: # features (..., n, D), encodings (..., n, E), covariance without `noise` (..., n, n)
     "Replace a support set by `n` of its points that carry what all of them say"
     if strata is not None:
-        if strata.shape not in (x.shape[:-1], x.shape[-2:-1]): raise ValueError(f'strata must have one entry for each of the {x.shape[-2]} support points, but has shape {tuple(strata.shape)}.')
+        if strata.shape not in (x.shape[:-1], x.shape[-2:-1]):
+            raise ValueError(f'strata must have one entry for each of the {x.shape[-2]} support points, but has shape '
+                             f'{tuple(strata.shape)}.')
         strata = strata.long().expand(x.shape[:-1])
     if x.ndim == 2: return _condense_one(kernel, x, y, noise, n, strata)
     parts = [condense(kernel, a, b, noise, n, None if strata is None else strata[i]) for i, (a, b) in enumerate(zip(x, y))]
     return tuple(torch.stack(t) for t in zip(*parts))
 
-# %% ../nbs/01_gp.ipynb #2088b028
+# %% ../nbs/01_gp.ipynb #bd4c5958
 def _condense_one(kernel, x, y, noise, n, strata, chunk=4096):
     z = x[choose_points(kernel, x, n, strata)]
     eye = torch.eye(n, dtype=torch.float64, device=x.device)

@@ -7,7 +7,7 @@ __all__ = ['no_autocast', 'at_least_float32', 'half_sq_norm', 'sum_to', 'neg_hal
            'check_features', 'Stationary', 'mirror', 'SquaredExponential', 'RationalQuadratic', 'Linear', 'SumKernel',
            'ProductKernel', 'make_kernel']
 
-# %% ../nbs/00_kernels.ipynb #2a5407b4
+# %% ../nbs/00_kernels.ipynb #87ebcbd8
 import math
 from contextlib import contextmanager
 from functools import reduce
@@ -16,7 +16,7 @@ from operator import add, mul
 import torch
 from torch import Tensor, nn
 
-# %% ../nbs/00_kernels.ipynb #f0adfcfc
+# %% ../nbs/00_kernels.ipynb #080b2cdb
 @contextmanager
 def no_autocast(
     x:Tensor, # any tensor on the device in question
@@ -24,18 +24,19 @@ def no_autocast(
     "Compute at the precision of the tensors, whatever `torch.autocast` says"
     with torch.autocast(x.device.type, enabled=False): yield
 
-# %% ../nbs/00_kernels.ipynb #ccb8ce46
+# %% ../nbs/00_kernels.ipynb #5294b6d3
 def at_least_float32(
     dtype:torch.dtype, # type of a feature tensor
 )->torch.dtype: # the type to compute in
     "float16 and bfloat16 become float32; float32 and float64 stay"
-    if not dtype.is_floating_point: raise ValueError(f'Features must be floating point, but these are {dtype}: convert them, for example with x.float().')
+    if not dtype.is_floating_point:
+        raise ValueError(f'Features must be floating point, but these are {dtype}: convert them, for example with x.float().')
     return torch.promote_types(dtype, torch.float32)
 
-# %% ../nbs/00_kernels.ipynb #6d199cea
+# %% ../nbs/00_kernels.ipynb #e1e07207
 def half_sq_norm(x): "(..., N, D) -> (..., N), without a temporary of the size of `x`"; return torch.linalg.vector_norm(x, dim=-1).square_().div_(2)
 
-# %% ../nbs/00_kernels.ipynb #fe520c30
+# %% ../nbs/00_kernels.ipynb #16c05c4f
 class _CrossDistance(torch.autograd.Function):
     "-|x-y|^2/2 of every pair of rows, for centred features"
     @staticmethod
@@ -52,7 +53,7 @@ class _CrossDistance(torch.autograd.Function):
         with no_autocast(g): return (sum_to(g @ y - g.sum(-1)[..., None]*x, x.shape),
                                      sum_to(g.mT @ x - g.sum(-2)[..., None]*y, y.shape))
 
-# %% ../nbs/00_kernels.ipynb #21bf7ee2
+# %% ../nbs/00_kernels.ipynb #ce8bd82e
 def sum_to(
     g:Tensor, # gradient of something that was broadcast
     shape:tuple, # its shape before
@@ -60,7 +61,7 @@ def sum_to(
     "Undo broadcasting of batch dimensions: sum the gradient `g` back to `shape`"
     return g if g.shape == shape else g.sum_to_size(shape)
 
-# %% ../nbs/00_kernels.ipynb #e33ad79f
+# %% ../nbs/00_kernels.ipynb #1eac3597
 class _SelfDistance(torch.autograd.Function):
     "-|x_i-x_j|^2/2 of every pair of rows of one set of centred features, exactly symmetric"
     @staticmethod
@@ -84,7 +85,7 @@ class _SelfDistance(torch.autograd.Function):
         g = g + g.mT
         with no_autocast(g): return g @ x - g.sum(-1)[..., None]*x
 
-# %% ../nbs/00_kernels.ipynb #a4620078
+# %% ../nbs/00_kernels.ipynb #d563298a
 def neg_half_sq_dist(
     x:Tensor, # (..., N, D) features, centred
     y:Tensor=None, # (..., M, D) features, centred likewise; None: `x` again
@@ -92,7 +93,7 @@ def neg_half_sq_dist(
     "Minus half the squared distance of every pair of rows"
     return _SelfDistance.apply(x) if y is None else _CrossDistance.apply(x, y)
 
-# %% ../nbs/00_kernels.ipynb #f8a261d0
+# %% ../nbs/00_kernels.ipynb #fe013259
 class Positive:
     "A module's positive hyperparameter: a number or, once `learn` is called, the exponential of a parameter"
     def __init__(self, zero_ok=False): self.zero_ok = zero_ok
@@ -114,19 +115,35 @@ class Positive:
     def learn(self, module):
         "From here on `module` learns this value"
         value = self.__get__(module)
-        if value == 0: raise ValueError(f'{type(module).__name__}.{self.name} is 0, which cannot be learnt (its logarithm is infinite): start from a small positive value.')
+        if value == 0:
+            raise ValueError(f'{type(module).__name__}.{self.name} is 0, which cannot be learnt (its logarithm is infinite): '
+                             'start from a small positive value.')
         module.register_parameter(f'log_{self.name}', nn.Parameter(torch.tensor(math.log(value))))
 
-# %% ../nbs/00_kernels.ipynb #6e1be8ac
+# %% ../nbs/00_kernels.ipynb #8b4404da
 class Kernel(nn.Module):
     "Base of all kernels: checks, precision, sums and products"
     parts = 1  # how many times wider than a feature an embedded feature is
 
-    def embed(self, x, centre): "(..., N, D) features -> (..., N, D*parts), what `gram` compares"; return x
-    def recentre(self, u): "Embedded features around their own mean, for comparing them with each other; overwrites `u` when gradients are off"; return u
-    def gram(self, u, v=None): "Embedded (..., N, D*parts) and (..., M, D*parts) or None -> (..., N, M)"; raise TypeError(f'{type(self).__name__} does not define gram(u, v).')
-    def lower(self, u): "Like `gram(u)`, without gradient; only the lower triangle counts, all that a Cholesky factorisation reads"; return self.gram(u)
-    def diag(self, x): "(..., N, D) -> (..., N): the diagonal of `k(x)`"; raise TypeError(f'{type(self).__name__} does not define diag(x).')
+    def embed(self, x, centre):
+        "(..., N, D) features -> (..., N, D*parts), what `gram` compares"
+        return x
+
+    def recentre(self, u):
+        "Embedded features around their own mean, for comparing them with each other; overwrites `u` when gradients are off"
+        return u
+
+    def gram(self, u, v=None):
+        "Embedded (..., N, D*parts) and (..., M, D*parts) or None -> (..., N, M)"
+        raise TypeError(f'{type(self).__name__} does not define gram(u, v).')
+
+    def lower(self, u):
+        "Like `gram(u)`, without gradient; only the lower triangle counts, all that a Cholesky factorisation reads"
+        return self.gram(u)
+
+    def diag(self, x):
+        "(..., N, D) -> (..., N): the diagonal of `k(x)`"
+        raise TypeError(f'{type(self).__name__} does not define diag(x).')
 
     def forward(self,
         x:Tensor, # (..., N, D) features
@@ -142,14 +159,14 @@ class Kernel(nn.Module):
     def __add__(self, other): return SumKernel(self, other)
     def __mul__(self, other): return ProductKernel(self, other)
 
-# %% ../nbs/00_kernels.ipynb #bf28244b
+# %% ../nbs/00_kernels.ipynb #7b4bece9
 def centre_of(
     x:Tensor, # (..., N, D) features
 )->Tensor: # (..., 1, D), without gradient: no kernel depends on it
     "What to subtract from features before they are compared"
     return x.detach().mean(-2, keepdim=True)
 
-# %% ../nbs/00_kernels.ipynb #4a25b59e
+# %% ../nbs/00_kernels.ipynb #53f40441
 def check_features(
     x:Tensor, # (..., N, D) features
     y:Tensor=None, # (..., M, D) features
@@ -157,14 +174,18 @@ def check_features(
 ):
     "Raise a `ValueError` that says what is wrong with the shapes, if anything is"
     for t, name in zip((x, y), names):
-        if t is not None and t.ndim < 2: raise ValueError(f'{name} must have shape (..., points, features), but it has shape {tuple(t.shape)}.')
+        if t is not None and t.ndim < 2:
+            raise ValueError(f'{name} must have shape (..., points, features), but it has shape {tuple(t.shape)}.')
     if y is None: return
     if x.shape[-1] != y.shape[-1]:
-        raise ValueError(f'{names[0]} and {names[1]} must have the same number of features, but have {x.shape[-1]} and {y.shape[-1]}: both must come from the same encoder.')
+        raise ValueError(f'{names[0]} and {names[1]} must have the same number of features, but have {x.shape[-1]} and '
+                         f'{y.shape[-1]}: both must come from the same encoder.')
     try: torch.broadcast_shapes(x.shape[:-2], y.shape[:-2])
-    except RuntimeError: raise ValueError(f'The batch dimensions of {names[0]} and {names[1]} do not fit together: {tuple(x.shape[:-2])} and {tuple(y.shape[:-2])}.') from None
+    except RuntimeError:
+        raise ValueError(f'The batch dimensions of {names[0]} and {names[1]} do not fit together: {tuple(x.shape[:-2])} and '
+                         f'{tuple(y.shape[:-2])}.') from None
 
-# %% ../nbs/00_kernels.ipynb #6b2715c6
+# %% ../nbs/00_kernels.ipynb #955194e0
 class Stationary(Kernel):
     "A kernel of the distance: `length_sq` (None: sqrt(D), as in the paper) and `scale_sq`"
     length_sq, scale_sq = Positive(), Positive()
@@ -204,7 +225,7 @@ class Stationary(Kernel):
         length = float(self.length_sq)
         return f'length_sq={f"{length:.4g}*sqrt(D)" if self.relative else f"{length:.4g}"}, scale_sq={float(self.scale_sq):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #fe0cead5
+# %% ../nbs/00_kernels.ipynb #9c613463
 def mirror(
     k:Tensor, # (..., N, N) symmetric up to rounding
     diag:Tensor, # (..., N)
@@ -213,12 +234,12 @@ def mirror(
     lower = k.tril(-1)
     return lower + lower.mT + torch.diag_embed(diag)
 
-# %% ../nbs/00_kernels.ipynb #9fcfd396
+# %% ../nbs/00_kernels.ipynb #25c7da2d
 class SquaredExponential(Stationary):
     "exp(-d^2/2l^2): the paper's choice; infinitely smooth, forgets quickly"
     def profile(self, e): return e.exp_()
 
-# %% ../nbs/00_kernels.ipynb #4798b0fc
+# %% ../nbs/00_kernels.ipynb #e608fab9
 class RationalQuadratic(Stationary):
     "(1 + d^2/(2 alpha l^2))^-alpha: a blend of SE kernels of all lengths, with a long tail"
     alpha = Positive()
@@ -240,7 +261,7 @@ class RationalQuadratic(Stationary):
 
     def extra_repr(self): return f'{super().extra_repr()}, alpha={float(self.alpha):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #59bf1e75
+# %% ../nbs/00_kernels.ipynb #f9d9f694
 class Linear(Kernel):
     "x'y: Bayesian linear regression, the paper's counter-example"
     scale_sq = Positive()
@@ -256,12 +277,13 @@ class Linear(Kernel):
 
     def extra_repr(self): return f'scale_sq={float(self.scale_sq):.4g}'
 
-# %% ../nbs/00_kernels.ipynb #0361e8b0
+# %% ../nbs/00_kernels.ipynb #73c98841
 class _Combined(Kernel):
     def __init__(self, *kernels):
         super().__init__()
         for k in kernels:
-            if not isinstance(k, Kernel): raise ValueError(f'Only kernels can be added or multiplied, and {k!r} is none. For a factor, set scale_sq.')
+            if not isinstance(k, Kernel):
+                raise ValueError(f'Only kernels can be added or multiplied, and {k!r} is none. For a factor, set scale_sq.')
         self.kernels = nn.ModuleList(kernels)
         self.parts = sum(k.parts for k in kernels)
 
@@ -282,7 +304,7 @@ class ProductKernel(_Combined):
     "k1(x, y) * k2(x, y) * ..."
     op = staticmethod(mul)
 
-# %% ../nbs/00_kernels.ipynb #6f52c274
+# %% ../nbs/00_kernels.ipynb #3e98e644
 def make_kernel(
     name:str, # 'se', 'rq' or 'linear'
     **kwargs, # hyperparameters, as in the class of that kernel

@@ -6,7 +6,7 @@
 __all__ = ['LEARNERS', 'to_points', 'to_maps', 'GPLearner', 'weighted_mean', 'cosine', 'PrototypeLearner', 'foreground',
            'spherical_kmeans', 'MultiPrototypeLearner', 'AttentionLearner', 'TransductiveLearner', 'make_learner']
 
-# %% ../nbs/03_learners.ipynb #ac2b1eaa
+# %% ../nbs/03_learners.ipynb #27ca0219
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from .gp import GaussianProcess, GPPosterior
 from .kernels import make_kernel
 
-# %% ../nbs/03_learners.ipynb #71ec8945
+# %% ../nbs/03_learners.ipynb #a41ef7a2
 def to_points(
     maps:Tensor, # (B, K, C, h, w)
     stride:int=1, # take every `stride`-th row and column
@@ -22,7 +22,7 @@ def to_points(
     "The cells of all images as one set of points"
     return maps[..., ::stride, ::stride].movedim(2, -1).flatten(1, 3)
 
-# %% ../nbs/03_learners.ipynb #e5a3a639
+# %% ../nbs/03_learners.ipynb #77c9c837
 def to_maps(
     points:Tensor, # (B, M*h*w, C)
     grid:tuple, # (h, w)
@@ -30,7 +30,7 @@ def to_maps(
     "The inverse of `to_points`"
     return points.unflatten(1, (-1, *grid)).movedim(-1, 2)
 
-# %% ../nbs/03_learners.ipynb #1aaaa4cb
+# %% ../nbs/03_learners.ipynb #c2f7518f
 class GPLearner(nn.Module):
     "Gaussian process regression of mask encodings on deep features"
     OUTPUTS = 'mean', 'variance', 'covariance'
@@ -71,11 +71,11 @@ class GPLearner(nn.Module):
         mean, spread = state.predict(points, 'variance') if self.output == 'variance' else state.predict(points, 'window', grid, self.window)
         return to_maps(torch.cat([mean, spread[..., None] if self.output == 'variance' else spread], -1), grid)
 
-# %% ../nbs/03_learners.ipynb #12354ad6
+# %% ../nbs/03_learners.ipynb #5a4945b0
 def weighted_mean(x, weight): "(B, S, D), (B, S, 1) -> (B, 1, D)"; return (x*weight).sum(1, keepdim=True)/weight.sum(1, keepdim=True).clamp(min=1e-6)
 def cosine(x, y): "(B, Q, D), (B, P, D) -> (B, Q, P)"; return F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).mT
 
-# %% ../nbs/03_learners.ipynb #ce1fb92a
+# %% ../nbs/03_learners.ipynb #f68f70c6
 class PrototypeLearner(nn.Module):
     "Masked average pooling: one prototype each for foreground and background"
     def channels(self, E): return 2
@@ -88,15 +88,17 @@ class PrototypeLearner(nn.Module):
         x = to_points(x_q)
         return to_maps(torch.cat([cosine(x, p).amax(-1, keepdim=True) for p in state], -1), x_q.shape[-2:])
 
-# %% ../nbs/03_learners.ipynb #d702c53b
+# %% ../nbs/03_learners.ipynb #4f5fe4c0
 def foreground(
     y_s:Tensor, # (B, K, 1, h, w) encodings
 )->Tensor: # (B, S, 1) in [0, 1]
     "The fraction of foreground at each support point; only the one-channel encoding has it"
-    if y_s.shape[2] != 1: raise ValueError(f"This learner needs the fraction of foreground (mask_encoder='pool', E = 1), not an encoding with E = {y_s.shape[2]}.")
+    if y_s.shape[2] != 1:
+        raise ValueError("This learner needs the fraction of foreground (mask_encoder='pool', E = 1), not an encoding with E = "
+                         f"{y_s.shape[2]}.")
     return to_points(y_s)
 
-# %% ../nbs/03_learners.ipynb #35262554
+# %% ../nbs/03_learners.ipynb #b887f99c
 def spherical_kmeans(
     x:Tensor, # (S, D) points
     n:int, # clusters, at most
@@ -117,7 +119,7 @@ def spherical_kmeans(
         centres = F.normalize(member.T @ x + 1e-6*centres, dim=-1)
     return centres
 
-# %% ../nbs/03_learners.ipynb #d459f267
+# %% ../nbs/03_learners.ipynb #02040542
 class MultiPrototypeLearner(PrototypeLearner):
     "Several prototypes for foreground and background, by clustering; a cell is judged by the nearest of each"
     def __init__(self,
@@ -139,7 +141,7 @@ class MultiPrototypeLearner(PrototypeLearner):
         centres = member.T @ points/member.sum(0)[:, None].clamp(min=1)  # means of the clusters, with gradient
         return centres[torch.arange(self.n, device=points.device) % len(centres)]
 
-# %% ../nbs/03_learners.ipynb #4d6aa1f7
+# %% ../nbs/03_learners.ipynb #395c36cc
 class AttentionLearner(nn.Module):
     "Softmax attention of query cells over support cells"
     def __init__(self,
@@ -157,7 +159,7 @@ class AttentionLearner(nn.Module):
         weights = (cosine(to_points(x_q), x_s)/self.temperature).softmax(-1)
         return to_maps(weights @ y_s, x_q.shape[-2:])
 
-# %% ../nbs/03_learners.ipynb #82fdf8f8
+# %% ../nbs/03_learners.ipynb #6d6409ce
 class TransductiveLearner(nn.Module):
     "RePRI: a linear classifier, fitted to the support and refined on each query image"
     def __init__(self,
@@ -200,8 +202,9 @@ class TransductiveLearner(nn.Module):
             weight, bias = ((t - self.lr*g).detach().requires_grad_() for t, g in zip((weight, bias), grads))
         return weight.detach(), bias.detach()
 
-# %% ../nbs/03_learners.ipynb #16a3a328
-LEARNERS = dict(gp=GPLearner, prototype=PrototypeLearner, multiprototype=MultiPrototypeLearner, attention=AttentionLearner, transductive=TransductiveLearner)
+# %% ../nbs/03_learners.ipynb #de528732
+LEARNERS = dict(gp=GPLearner, prototype=PrototypeLearner, multiprototype=MultiPrototypeLearner, attention=AttentionLearner,
+                transductive=TransductiveLearner)
 
 def make_learner(
     name:str, # 'gp', 'prototype', 'multiprototype', 'attention' or 'transductive'

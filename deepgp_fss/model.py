@@ -6,7 +6,7 @@
 __all__ = ['ModelConfig', 'make_encoder', 'State', 'pad_to', 'DeepGPNet', 'check_images', 'write_atomically', 'save_checkpoint',
            'read_header', 'load_checkpoint', 'fold_batch_norm', 'for_prediction', 'QueryPath']
 
-# %% ../nbs/05_model.ipynb #bf27ca49
+# %% ../nbs/05_model.ipynb #5cabe0ea
 import copy
 import json
 import os
@@ -25,7 +25,7 @@ from .decoder import Decoder
 from .encoders import RESNETS, MaskEncoder, PoolMaskEncoder, ResNetEncoder, SmallEncoder, TimmEncoder, fit_state
 from .learners import make_learner
 
-# %% ../nbs/05_model.ipynb #e86687a8
+# %% ../nbs/05_model.ipynb #9d621aab
 @dataclass
 class ModelConfig:
     "What a model is made of; the defaults are the paper's final model"
@@ -55,10 +55,11 @@ class ModelConfig:
     def from_dict(cls, values):
         "A configuration from names and values, refusing names that do not exist"
         known = {f.name for f in fields(cls)}
-        if unknown := sorted(set(values) - known): raise ValueError(f'Unknown model setting(s) {", ".join(unknown)}. Known are: {", ".join(sorted(known))}.')
+        if unknown := sorted(set(values) - known):
+            raise ValueError(f'Unknown model setting(s) {", ".join(unknown)}. Known are: {", ".join(sorted(known))}.')
         return cls(**values)
 
-# %% ../nbs/05_model.ipynb #ad1facb0
+# %% ../nbs/05_model.ipynb #91c1cfc8
 def make_encoder(config, weights=None, download=False):
     "The image encoder of `config`"
     c = config
@@ -66,19 +67,20 @@ def make_encoder(config, weights=None, download=False):
     elif c.backbone == 'small': encoder = SmallEncoder(c.dim, stride=c.scales[-1])
     elif c.backbone.startswith('timm:'): encoder = TimmEncoder(c.backbone[5:], c.dim, weights=weights, download=download)
     elif c.backbone == 'custom': raise ValueError("A model with backbone='custom' needs its encoder: pass encoder=.")
-    else: raise ValueError(f"There is no backbone {c.backbone!r}: choose one of {', '.join(RESNETS)}, small, timm:NAME or custom.")
+    else:
+        raise ValueError(f"There is no backbone {c.backbone!r}: choose one of {', '.join(RESNETS)}, small, timm:NAME or custom.")
     if c.freeze_backbone:
         encoder.requires_grad_(False)
         encoder.project.requires_grad_(True)
     return encoder
 
-# %% ../nbs/05_model.ipynb #7f5a2078
+# %% ../nbs/05_model.ipynb #24a4b34f
 class State(NamedTuple):
     "A prepared support set"
     learners:list  # one state of the few-shot learner for each scale
     classes:int    # N, number of classes; None: one, and no dimension for it in the scores
 
-# %% ../nbs/05_model.ipynb #509f175e
+# %% ../nbs/05_model.ipynb #fc1aa54c
 def pad_to(
     x:Tensor, # (..., H, W)
     multiple:int, # of which both sides shall be multiples
@@ -87,7 +89,7 @@ def pad_to(
     h, w = x.shape[-2:]
     return F.pad(x, (0, -w % multiple, 0, -h % multiple))
 
-# %% ../nbs/05_model.ipynb #1ad11fca
+# %% ../nbs/05_model.ipynb #136fadc5
 class DeepGPNet(nn.Module):
     "Few-shot segmentation with a Gaussian process between encoders and decoder"
     def __init__(self,
@@ -99,9 +101,13 @@ class DeepGPNet(nn.Module):
         super().__init__()
         self.config = c = config or ModelConfig()
         self.encoder = make_encoder(c, weights, download) if encoder is None else encoder
-        if self.encoder.strides != c.scales: raise ValueError(f'The encoder gives deep maps at strides {self.encoder.strides}, not {c.scales}: set scales={self.encoder.strides}.')
-        if c.mask_encoder not in ('lwl', 'pool'): raise ValueError(f"mask_encoder must be 'lwl' or 'pool', not {c.mask_encoder!r}.")
-        if c.learner not in ('gp', 'attention') and c.mask_encoder != 'pool': raise ValueError(f"The {c.learner} learner needs mask_encoder='pool'.")
+        if self.encoder.strides != c.scales:
+            raise ValueError(f'The encoder gives deep maps at strides {self.encoder.strides}, not {c.scales}: set '
+                             f'scales={self.encoder.strides}.')
+        if c.mask_encoder not in ('lwl', 'pool'):
+            raise ValueError(f"mask_encoder must be 'lwl' or 'pool', not {c.mask_encoder!r}.")
+        if c.learner not in ('gp', 'attention') and c.mask_encoder != 'pool':
+            raise ValueError(f"The {c.learner} learner needs mask_encoder='pool'.")
         self.mask_encoder = MaskEncoder(c.encoding_dim, c.scales) if c.mask_encoder == 'lwl' else PoolMaskEncoder(c.scales)
         self.learners = nn.ModuleList(make_learner(c.learner, **self.learner_settings(s)) for s in c.scales)
         z_channels = [l.channels(self.mask_encoder.dim) for l in self.learners]
@@ -109,7 +115,8 @@ class DeepGPNet(nn.Module):
 
     def learner_settings(self, stride):
         c, thin = self.config, dict(support_stride=1 if stride == 32 else self.config.support_stride)
-        if c.learner == 'gp': return dict(kernel=c.kernel, output=c.output, noise_var=c.noise_var, length_sq=c.length_sq, window=c.window, max_points=c.max_points, **thin)
+        if c.learner == 'gp':
+            return {name: getattr(c, name) for name in ('kernel', 'output', 'noise_var', 'length_sq', 'window', 'max_points')} | thin
         return thin if c.learner == 'attention' else {}
 
     def encode(self, images): # (B, K, 3, H, W) -> deep [(B, K, D, h, w)], shallow [(B*K, C, h', w')]
@@ -127,14 +134,15 @@ class DeepGPNet(nn.Module):
         "Encode the support set and condition the learner on it"
         check_images(support_images, 'support_images')
         if support_masks.shape != (*support_images.shape[:2], *support_images.shape[-2:]):
-            raise ValueError(f'support_masks must have shape (B, K, H, W) like the images {tuple(support_images.shape)}, but has {tuple(support_masks.shape)}.')
+            raise ValueError(f'support_masks must have shape (B, K, H, W) like the images {tuple(support_images.shape)}, but has '
+                             f'{tuple(support_masks.shape)}.')
         deep, _ = self.encode(support_images)
         labels = torch.tensor([1] if classes is None else list(classes), device=support_masks.device)
         masks = (support_masks[:, :, None] == labels[:, None, None]).to(torch.uint8)  # (B, K, N, H, W)
         encodings = self.encode_masks(masks)
         if self.config.learner == 'gp':
-            bounded = self.config.max_points is not None
-            inside = [F.avg_pool2d(pad_to(masks.amax(2).float(), max(self.config.scales)), s)[:, :, None] if bounded else None for s in self.config.scales]
+            anything = pad_to(masks.amax(2).float(), max(self.config.scales))
+            inside = [None if self.config.max_points is None else F.avg_pool2d(anything, s)[:, :, None] for s in self.config.scales]
             states = [l.prepare(x, y.flatten(2, 3), i) for l, x, y, i in zip(self.learners, deep, encodings, inside)]
         else: states = [[l.prepare(x, y[:, :, n]) for n in range(y.shape[2])] for l, x, y in zip(self.learners, deep, encodings)]
         return State(states, None if classes is None else len(classes))
@@ -171,13 +179,14 @@ class DeepGPNet(nn.Module):
     )->Tensor: # (B, 2, H, W) or (B, M, 2, H, W)
         return self.infer(self.prepare(support_images, support_masks), query_images)
 
-# %% ../nbs/05_model.ipynb #5988e25b
+# %% ../nbs/05_model.ipynb #b9f7e6d4
 def check_images(images, name):
     "Raise a `ValueError` if `images` are not (B, K, 3, H, W)"
-    if images.ndim != 5 or images.shape[2] != 3: raise ValueError(f'{name} must have shape (B, K, 3, H, W), three colours, but has {tuple(images.shape)}.')
+    if images.ndim != 5 or images.shape[2] != 3:
+        raise ValueError(f'{name} must have shape (B, K, 3, H, W), three colours, but has {tuple(images.shape)}.')
     if 0 in images.shape: raise ValueError(f'{name} is empty: its shape is {tuple(images.shape)}.')
 
-# %% ../nbs/05_model.ipynb #cb5e0c67
+# %% ../nbs/05_model.ipynb #51255068
 def write_atomically(
     path:Path, # final name
     write, # function that writes to the path it is given
@@ -192,7 +201,7 @@ def write_atomically(
         os.replace(part, path)
     finally: part.unlink(missing_ok=True)
 
-# %% ../nbs/05_model.ipynb #56e15ab2
+# %% ../nbs/05_model.ipynb #72ead75e
 def save_checkpoint(
     path:Path, # ends with .safetensors
     model:DeepGPNet, # what to save
@@ -208,7 +217,7 @@ def save_checkpoint(
     write_atomically(path.with_suffix('.json'), lambda part: part.write_text(json.dumps(header, indent=1) + '\n'))
     return path
 
-# %% ../nbs/05_model.ipynb #0cc6a9bf
+# %% ../nbs/05_model.ipynb #cf777122
 def read_header(
     path:Path, # of a checkpoint
 )->dict: # format, config, info
@@ -218,11 +227,14 @@ def read_header(
     try:
         with safe_open(path, 'pt') as f: header = json.loads((f.metadata() or {})['deepgp_fss'])
     except SafetensorError as e: raise ValueError(f'{path} is not a safetensors file, or is damaged ({e}).') from None
-    except (KeyError, json.JSONDecodeError): raise ValueError(f'{path} is a safetensors file, but no checkpoint of deepgp_fss: for backbone weights use weights=.') from None
-    if header.get('format') != 'deepgp_fss 1': raise ValueError(f"{path} has the format {header.get('format')!r}, which this version cannot read: update deepgp_fss.")
+    except (KeyError, json.JSONDecodeError):
+        raise ValueError(f'{path} is a safetensors file, but no checkpoint of deepgp_fss: for backbone weights use '
+                         'weights=.') from None
+    if header.get('format') != 'deepgp_fss 1':
+        raise ValueError(f"{path} has the format {header.get('format')!r}, which this version cannot read: update deepgp_fss.")
     return header
 
-# %% ../nbs/05_model.ipynb #784085d5
+# %% ../nbs/05_model.ipynb #b78bb236
 def load_checkpoint(
     path:Path, # a .safetensors file
     device:str='cpu', # where to put the model
@@ -236,7 +248,7 @@ def load_checkpoint(
     model.info = header['info']
     return model.eval().to(device)
 
-# %% ../nbs/05_model.ipynb #dddd34d4
+# %% ../nbs/05_model.ipynb #37ca8545
 def fold_batch_norm(
     module:nn.Module, # in evaluation mode; changed in place
 ):
@@ -250,7 +262,7 @@ def fold_batch_norm(
             module._modules[conv] = fuse_conv_bn_eval(module._modules[conv], module._modules[bn])
             module._modules[bn] = nn.Identity()
 
-# %% ../nbs/05_model.ipynb #4d05b46a
+# %% ../nbs/05_model.ipynb #d1ad81ed
 def for_prediction(
     model:DeepGPNet, # any
 )->DeepGPNet: # a copy, for inference only
@@ -259,7 +271,7 @@ def for_prediction(
     for part in (model.encoder, model.mask_encoder, model.decoder): fold_batch_norm(part)
     return model.to(memory_format=torch.channels_last)
 
-# %% ../nbs/05_model.ipynb #6d188ac9
+# %% ../nbs/05_model.ipynb #8a818e1d
 class QueryPath(nn.Module):
     "A model with a prepared support set, as a module of the query image alone, for `torch.export` and `torch.compile`"
     def __init__(self, model, state):

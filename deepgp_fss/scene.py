@@ -6,7 +6,7 @@
 __all__ = ['LOOKS', 'texture', 'make_scene', 'cell_features', 'cell_mask', 'iou', 'best_threshold', 'SceneResult',
            'nearest_prototype', 'segment_scenes', 'demo_figure']
 
-# %% ../nbs/01a_scene.ipynb #4a65347e
+# %% ../nbs/01a_scene.ipynb #25261f63
 import math
 from dataclasses import dataclass
 
@@ -19,7 +19,7 @@ from .gp import GaussianProcess
 from .kernels import SquaredExponential
 from .visualize import fade
 
-# %% ../nbs/01a_scene.ipynb #b72cb2bc
+# %% ../nbs/01a_scene.ipynb #a67fbcd7
 LOOKS = dict(  # colour, second colour, texture
     stripes=((.92, .48, .12), (.55, .22, .05), 'stripes'),
     dots=((.16, .36, .82), (.62, .78, .97), 'dots'),
@@ -27,7 +27,7 @@ LOOKS = dict(  # colour, second colour, texture
     plain=((.48, .22, .55), (.56, .30, .62), 'plain'),
     stranger=((.96, .88, .20), (.80, .70, .10), 'stripes'))
 
-# %% ../nbs/01a_scene.ipynb #944a2c96
+# %% ../nbs/01a_scene.ipynb #c15a3393
 def texture(
     kind:str, # 'stripes', 'dots', 'checks' or 'plain'
     y:Tensor, # (H, W) rows, in pixels
@@ -37,9 +37,12 @@ def texture(
     "A pattern with a period of about eight pixels"
     a, b = x*math.cos(angle) + y*math.sin(angle), y*math.cos(angle) - x*math.sin(angle)
     wave = lambda t: torch.sin(2*math.pi*t/8)
-    return {'stripes': wave(a)/2 + .5, 'dots': (wave(a)*wave(b)).relu(), 'checks': (wave(a)*wave(b) > 0).float(), 'plain': (wave(a/5) + wave(b/4))/4 + .5}[kind]
+    if kind == 'stripes': return wave(a)/2 + .5
+    if kind == 'dots': return (wave(a)*wave(b)).relu()
+    if kind == 'checks': return (wave(a)*wave(b) > 0).float()
+    return (wave(a/5) + wave(b/4))/4 + .5
 
-# %% ../nbs/01a_scene.ipynb #802790f5
+# %% ../nbs/01a_scene.ipynb #9879cd0d
 def make_scene(
     seed:int, # everything follows from it
     side:int=192, # pixels
@@ -65,7 +68,7 @@ def make_scene(
     image = (image + .03*torch.randn(3, side, side, generator=g)).clamp(0, 1)
     return image, (labels == 0) | (labels == 1), labels
 
-# %% ../nbs/01a_scene.ipynb #2fd50ffd
+# %% ../nbs/01a_scene.ipynb #18f45791
 def cell_features(
     image:Tensor, # (3, H, W) in [0, 1]
     cell:int=4, # pixels
@@ -76,12 +79,12 @@ def cell_features(
     spread = (around(image.square(), 3) - mean.square()).clamp(min=0).sqrt()
     return torch.cat([4*mean, 8*spread, around(image, 5)]).flatten(1).T
 
-# %% ../nbs/01a_scene.ipynb #38bfa2e5
+# %% ../nbs/01a_scene.ipynb #3a734f6e
 def cell_mask(mask, cell=4):
     "(H, W) -> (h*w, 1): fraction of foreground in each cell, the paper's simplest mask encoding"
     return F.avg_pool2d(mask[None].float(), cell).flatten()[:, None]
 
-# %% ../nbs/01a_scene.ipynb #e2461cd8
+# %% ../nbs/01a_scene.ipynb #99830678
 def iou(
     prediction:Tensor, # boolean
     truth:Tensor, # boolean, same shape
@@ -90,7 +93,7 @@ def iou(
     union = (prediction | truth).sum().item()
     return (prediction & truth).sum().item()/union if union else 1.
 
-# %% ../nbs/01a_scene.ipynb #ec1e8c13
+# %% ../nbs/01a_scene.ipynb #9b991f4a
 def best_threshold(
     mean:Tensor, # (N,) predictions
     truth:Tensor, # (N,) boolean
@@ -99,7 +102,7 @@ def best_threshold(
     candidates = torch.linspace(.1, .9, 33)
     return max(candidates.tolist(), key=lambda t: iou(mean > t, truth))
 
-# %% ../nbs/01a_scene.ipynb #274692dd
+# %% ../nbs/01a_scene.ipynb #64d14a0c
 @dataclass
 class SceneResult:
     "What `segment_scenes` found"
@@ -125,13 +128,13 @@ class SceneResult:
             f'GP variance on the class {self.variance_on("stripes"):.3f} (striped) and {self.variance_on("dots"):.3f} (dotted)',
             f'GP variance on objects that no annotated scene shows: {self.variance_on("stranger"):.3f} (1 = nothing known)'])
 
-# %% ../nbs/01a_scene.ipynb #0c185305
+# %% ../nbs/01a_scene.ipynb #0ce199db
 def nearest_prototype(x_s, y_s, x_q):
     "(Q,) True where a query feature is nearer to the mean foreground than to the mean background feature"
     inside = y_s[:, 0] > .5
     return (x_q - x_s[inside].mean(0)).norm(dim=-1) < (x_q - x_s[~inside].mean(0)).norm(dim=-1)
 
-# %% ../nbs/01a_scene.ipynb #4df6f7f6
+# %% ../nbs/01a_scene.ipynb #e74e5147
 @torch.no_grad()
 def segment_scenes(
     shots:int=3, # annotated scenes
@@ -154,9 +157,10 @@ def segment_scenes(
     threshold = best_threshold(post.leave_out(shots)[0][:, 0] + prior, y_s[:, 0] > .5)
     enlarge = lambda t: F.interpolate(t.float().reshape(1, 1, n, n), (side, side), mode='bilinear')[0, 0]
     prediction, prototype = enlarge(mean) > threshold, enlarge(nearest_prototype(x_s, y_s, x_q)) > .5
-    return SceneResult(support, query, mean.reshape(n, n), variance.reshape(n, n), threshold, prediction, iou(prediction, query[1]), iou(prototype, query[1]))
+    scores = iou(prediction, query[1]), iou(prototype, query[1])
+    return SceneResult(support, query, mean.reshape(n, n), variance.reshape(n, n), threshold, prediction, *scores)
 
-# %% ../nbs/01a_scene.ipynb #17881b3c
+# %% ../nbs/01a_scene.ipynb #c9e7e2d3
 def demo_figure(
     result:SceneResult,
 )->Figure:

@@ -5,19 +5,19 @@
 # %% auto #0
 __all__ = ['STONES', 'FOLDS', 'IGNORE', 'TEXTURES', 'Look', 'look_of', 'outline', 'smooth_noise', 'draw_shapes', 'Shapes']
 
-# %% ../nbs/06a_shapes.ipynb #bbca9fec
+# %% ../nbs/06a_shapes.ipynb #b40195b4
 import colorsys
 from dataclasses import dataclass
 
 import numpy as np
 
-# %% ../nbs/06a_shapes.ipynb #fa953176
+# %% ../nbs/06a_shapes.ipynb #dca28513
 STONES = ('agate', 'amber', 'beryl', 'coral', 'flint', 'garnet', 'jade', 'jasper', 'lapis', 'malachite',
           'moonstone', 'obsidian', 'onyx', 'opal', 'pearl', 'pyrite', 'quartz', 'ruby', 'topaz', 'turquoise')  # label 1 to 20
 FOLDS = tuple(tuple(range(5*f + 1, 5*f + 6)) for f in range(4))  # labels held out in each fold, as in PASCAL-5^i
 IGNORE = 255
 
-# %% ../nbs/06a_shapes.ipynb #b045515e
+# %% ../nbs/06a_shapes.ipynb #3ff4a065
 def _wave(t): return .5 + .5*np.sin(2*np.pi*t)
 
 TEXTURES = dict(
@@ -30,7 +30,7 @@ TEXTURES = dict(
     swirl=lambda u, v: _wave(u + .35*np.sin(2*np.pi*v/1.7)),
     weave=lambda u, v: np.where((np.floor(u) + np.floor(v)) % 2 == 0, _wave(2*u), _wave(2*v)))
 
-# %% ../nbs/06a_shapes.ipynb #477ea5bd
+# %% ../nbs/06a_shapes.ipynb #087b6f16
 @dataclass(frozen=True)
 class Look:
     "A texture in two colours"
@@ -39,7 +39,7 @@ class Look:
     second:tuple   # RGB in [0, 1]
     period:float   # of the pattern, in pixels of a 96-pixel image
 
-# %% ../nbs/06a_shapes.ipynb #1e9e2eea
+# %% ../nbs/06a_shapes.ipynb #8632e026
 def look_of(
     label:int, # class, 1 to 20
     which:int, # look, 0 to 2
@@ -52,7 +52,7 @@ def look_of(
     second = colorsys.hsv_to_rgb((hue + gap) % 1, .35 + .5*spread(.7320508076), .35 + .6*spread(.2360679775))
     return Look(list(TEXTURES)[(5*i + which) % len(TEXTURES)], first, second, 7 + 6*spread(.3027756377))
 
-# %% ../nbs/06a_shapes.ipynb #0550eedb
+# %% ../nbs/06a_shapes.ipynb #d119ce89
 def outline(
     theta:np.ndarray, # angles
     rng:np.random.Generator, # draws random outlines
@@ -66,7 +66,7 @@ def outline(
     wave = np.cos(points*theta)
     return 1 + depth*(wave if round_ else np.abs(wave) - .5)
 
-# %% ../nbs/06a_shapes.ipynb #c7f82429
+# %% ../nbs/06a_shapes.ipynb #546ae431
 def smooth_noise(rng, side, cells):
     "(side, side) in [0, 1]: random values on a coarse grid, interpolated"
     grid, at = rng.random((cells + 1, cells + 1)), np.linspace(0, cells - 1e-6, side)
@@ -75,7 +75,7 @@ def smooth_noise(rng, side, cells):
     rows = grid[i]*(1 - t)[:, None] + grid[i + 1]*t[:, None]
     return rows[:, i]*(1 - t) + rows[:, i + 1]*t
 
-# %% ../nbs/06a_shapes.ipynb #0b2d0a7f
+# %% ../nbs/06a_shapes.ipynb #7f35bec9
 def draw_shapes(
     seed:int, # of the data set
     split:str, # 'train' or 'val'
@@ -105,7 +105,7 @@ def draw_shapes(
     image += paint.normal(0, .02, image.shape).astype(np.float32)
     return (np.clip(image, 0, 1)*255).astype(np.uint8), labels
 
-# %% ../nbs/06a_shapes.ipynb #a149b899
+# %% ../nbs/06a_shapes.ipynb #33a7a239
 def _ground(rng, side):
     "Smooth noise of several sizes between two dull colours"
     a, b = (np.array(colorsys.hsv_to_rgb(rng.random(), rng.uniform(.05, .3), rng.uniform(.3, .8)), np.float32) for _ in range(2))
@@ -122,7 +122,7 @@ def _fill(image, look, u, v, alpha, rng):
     colour = light*(np.array(look.first, np.float32)*(1 - t) + np.array(look.second, np.float32)*t)
     image[box] += alpha[box][..., None].astype(np.float32)*(colour - image[box])
 
-# %% ../nbs/06a_shapes.ipynb #8d8c457d
+# %% ../nbs/06a_shapes.ipynb #d3810ddb
 class Shapes:
     "Shapes-5^i: `images(i)` and `labels(i)` for i below `len(self)`"
     classes = STONES
@@ -134,13 +134,20 @@ class Shapes:
         difficulty:str='looks', # 'looks', or the harder 'outline'
     ):
         if split not in ('train', 'val'): raise ValueError(f"split must be 'train' or 'val', not {split!r}.")
-        if difficulty not in ('looks', 'outline'): raise ValueError(f"difficulty must be 'looks' or 'outline', not {difficulty!r}.")
-        if side < 16 or n is not None and n < 1: raise ValueError(f'side must be at least 16 and n at least 1, but they are {side} and {n}.')
+        if difficulty not in ('looks', 'outline'):
+            raise ValueError(f"difficulty must be 'looks' or 'outline', not {difficulty!r}.")
+        if side < 16 or n is not None and n < 1:
+            raise ValueError(f'side must be at least 16 and n at least 1, but they are {side} and {n}.')
         self.split, self.n, self.side, self.seed, self.difficulty = split, n or dict(train=2000, val=500)[split], side, seed, difficulty
 
     def __len__(self): return self.n
-    def __repr__(self): return f'Shapes-5^i, {self.split}: {self.n} images of {self.side}x{self.side}, seed {self.seed}, difficulty {self.difficulty!r}'
+    def __repr__(self):
+        return f'Shapes-5^i, {self.split}: {self.n} images of {self.side}x{self.side}, seed {self.seed}, difficulty {self.difficulty!r}'
+
     def __getitem__(self, i): # -> image (H, W, 3) uint8, labels (H, W) uint8
         if not 0 <= i < self.n: raise IndexError(f'There is no image {i}: {self!r}.')
         return draw_shapes(self.seed, self.split, i, self.side, self.difficulty)
-    def labels(self, i): "Only the label map, for half the price"; return draw_shapes(self.seed, self.split, i, self.side, self.difficulty, labels_only=True)[1]
+
+    def labels(self, i):
+        "Only the label map, for half the price"
+        return draw_shapes(self.seed, self.split, i, self.side, self.difficulty, labels_only=True)[1]

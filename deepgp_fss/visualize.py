@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['fade', 'figures_dir', 'save_fig']
 
-# %% ../nbs/10_visualize.ipynb #70381213
+# %% ../nbs/10_visualize.ipynb #11423824
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-# %% ../nbs/10_visualize.ipynb #5e2cfd2a
+# %% ../nbs/10_visualize.ipynb #0ac046bf
 def fade(
     mean:np.ndarray, # (...) posterior mean
     variance:np.ndarray, # (...) posterior variance, same shape
@@ -22,12 +22,13 @@ def fade(
 )->np.ndarray: # (..., 3) RGB in [0, 1]
     "Red-blue image of `mean`, faded to white where `variance` approaches `prior`"
     mean, variance = np.asarray(mean, dtype=float), np.asarray(variance, dtype=float)
-    if mean.shape != variance.shape: raise ValueError(f'mean and variance must have the same shape, but have {mean.shape} and {variance.shape}.')
+    if mean.shape != variance.shape:
+        raise ValueError(f'mean and variance must have the same shape, but have {mean.shape} and {variance.shape}.')
     colour = np.asarray(mpl.colormaps['RdBu_r'](np.clip(.5 + (mean - centre)/(2*limit), 0, 1)))[..., :3]
     known = 1 - np.clip(variance/prior, 0, 1)[..., None]
     return known*colour + 1 - known
 
-# %% ../nbs/10_visualize.ipynb #6dee90b4
+# %% ../nbs/10_visualize.ipynb #1f3fb6b1
 def figures_dir()->Path: # created if need be
     "`figures/` of the project around the working directory; without a project, of the working directory"
     here = Path.cwd()
@@ -35,7 +36,7 @@ def figures_dir()->Path: # created if need be
     (root/'figures').mkdir(exist_ok=True)
     return root/'figures'
 
-# %% ../nbs/10_visualize.ipynb #1486743c
+# %% ../nbs/10_visualize.ipynb #d9f5397c
 def save_fig(
     fig:Figure, # what to save
     name:str, # file name without ending
