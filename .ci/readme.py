@@ -16,7 +16,7 @@ def visible(cell):
 
 def main():
     nb = nbformat.read(ROOT/'nbs'/'index.ipynb', as_version=4)
-    nb.cells = [c for c in nb.cells if visible(c)]
+    nb.cells, nb.metadata = [c for c in nb.cells if visible(c)], {'language_info': {'name': 'python'}}
     for cell in nb.cells:
         if cell.cell_type == 'code': cell.source = DIRECTIVE.sub('', cell.source)
         cell.source = re.sub(r'\]\((?!https?:|#|/)(\.\./)?', lambda m: '](' + ('' if m[1] else 'nbs/'), cell.source)  # paths seen from the root

@@ -5,14 +5,14 @@
 # %% auto #0
 __all__ = ['fade', 'figures_dir', 'save_fig']
 
-# %% ../nbs/10_visualize.ipynb #11423824
+# %% ../nbs/10_visualize.ipynb #031b91cd
 from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-# %% ../nbs/10_visualize.ipynb #0ac046bf
+# %% ../nbs/10_visualize.ipynb #76246d84
 def fade(
     mean:np.ndarray, # (...) posterior mean
     variance:np.ndarray, # (...) posterior variance, same shape
@@ -28,7 +28,7 @@ def fade(
     known = 1 - np.clip(variance/prior, 0, 1)[..., None]
     return known*colour + 1 - known
 
-# %% ../nbs/10_visualize.ipynb #1f3fb6b1
+# %% ../nbs/10_visualize.ipynb #aa46ceb7
 def figures_dir()->Path: # created if need be
     "`figures/` of the project around the working directory; without a project, of the working directory"
     here = Path.cwd()
@@ -36,7 +36,7 @@ def figures_dir()->Path: # created if need be
     (root/'figures').mkdir(exist_ok=True)
     return root/'figures'
 
-# %% ../nbs/10_visualize.ipynb #d9f5397c
+# %% ../nbs/10_visualize.ipynb #bb53c179
 def save_fig(
     fig:Figure, # what to save
     name:str, # file name without ending
