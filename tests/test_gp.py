@@ -175,6 +175,16 @@ def test_window_is_gathered_from_the_covariance(name, h, w, M, size, batch, offs
         close(window[..., m*h*w:(m + 1)*h*w, :], expected, atol=1e-8*max(1, float(cov.abs().max())))
 
 
+def test_window_of_a_query_far_from_the_support():
+    "float32, the query 300 away from the support in every feature: its cells are compared around their own centre"
+    x_s, y_s, x_q = problem(8, 25, 512, dtype=torch.float32)
+    post = GaussianProcess(SquaredExponential(40.)).prepare(.3*x_s, y_s)
+    near, far = (post.window(.3*x_q + offset, (5, 5)) for offset in (0., 300.))
+    prior = GaussianProcess(SquaredExponential(40.)).prepare(.3*x_s[:1] + 1e4, y_s[:1]).window(.3*x_q, (5, 5))  # knows nothing of the query
+    assert (near - prior).abs().max() > .01
+    close(far, prior, 1e-3)
+
+
 @given(**sizes)
 def test_batched_equals_looped(name, S, Q, D, seed, noise):
     gp = GaussianProcess(KERNELS[name][0](), noise)
@@ -218,11 +228,12 @@ def test_extend_and_drop_equal_a_refit(name, S, Q, D, seed, noise, extra):
 def test_branches_of_one_posterior_do_not_disturb_each_other():
     gp = GaussianProcess(SquaredExponential())
     x, y, x_q = problem(60)
-    trunk = gp.prepare(x[:20], y[:20]).extend(x[20:24], y[20:24])  # has room left
-    left, right = trunk.extend(x[24:26], y[24:26]), trunk.extend(x[40:42], y[40:42])
-    same_posterior(left, gp.prepare(x[:26], y[:26]), x_q)
-    same_posterior(right, gp.prepare(torch.cat([x[:24], x[40:42]]), torch.cat([y[:24], y[40:42]])), x_q)
-    same_posterior(trunk, gp.prepare(x[:24], y[:24]), x_q)
+    trunk = gp.prepare(x[:40], y[:40]).extend(x[40:42], y[40:42])
+    assert trunk.room.data.shape[-1] >= 45  # room for either branch
+    left, right = trunk.extend(x[42:45], y[42:45]), trunk.extend(x[50:53], y[50:53])
+    same_posterior(left, gp.prepare(x[:45], y[:45]), x_q)
+    same_posterior(right, gp.prepare(torch.cat([x[:42], x[50:53]]), torch.cat([y[:42], y[50:53]])), x_q)
+    same_posterior(trunk, gp.prepare(x[:42], y[:42]), x_q)
 
 
 @given(name=st.sampled_from(['se', 'rq', 'sum']), seed=st.integers(0, 1000))

@@ -87,6 +87,13 @@ def test_positive_semidefinite(name, n, seed):
     assert torch.linalg.eigvalsh(K).min() > -1e-9*max(1, K.max())
 
 
+@pytest.mark.parametrize('k', [SquaredExponential(), RationalQuadratic()])
+def test_never_above_the_prior(k):
+    "Rounding makes some squared distances of large, nearly equal features negative; they are clamped"
+    x = 100*torch.randn(300, 64, generator=torch.Generator().manual_seed(0))
+    assert k(x, x + 1e-4).max() <= 1 and k(x).max() <= 1
+
+
 def test_half_precision_is_promoted_and_cast_back():
     x = torch.randn(50, 32, generator=torch.Generator().manual_seed(0))
     for dtype in (torch.float16, torch.bfloat16):
