@@ -7,7 +7,7 @@ __all__ = ['STAGES', 'PAPER_RUNTIMES', 'interleaved', 'peak_bytes', 'matmul_rate
            'gpytorch_once', 'sklearn_once', 'gp_cases', 'gp_operations', 'bench_gp', 'machine', 'gp_report',
            'episode_stages', 'bench_episode', 'episode_report']
 
-# %% ../nbs/12a_bench.ipynb #ddf74ef1
+# %% ../nbs/12a_bench.ipynb #2cd35d2a
 import copy
 import json
 import math
@@ -28,7 +28,7 @@ from .gp import GaussianProcess, paper_listing
 from .kernels import SquaredExponential
 from .model import DeepGPNet, ModelConfig, fold_batch_norm, for_prediction
 
-# %% ../nbs/12a_bench.ipynb #36959c55
+# %% ../nbs/12a_bench.ipynb #046b2117
 def interleaved(
     fns:dict, # name -> function without arguments
     repeats:int=7, # rounds
@@ -50,7 +50,7 @@ def interleaved(
             if bar is not None: bar.update()
     return seconds
 
-# %% ../nbs/12a_bench.ipynb #43146315
+# %% ../nbs/12a_bench.ipynb #a7bd7073
 def peak_bytes(
     f, # function without arguments
     device:str='cpu', # where it allocates
@@ -70,7 +70,7 @@ def peak_bytes(
     if not events: return None
     return max(e['Total Allocated'] for e in events) - (events[0]['Total Allocated'] - events[0]['Bytes'])
 
-# %% ../nbs/12a_bench.ipynb #ddd9c3d8
+# %% ../nbs/12a_bench.ipynb #ea449d6b
 def matmul_rate(
     device:str='cpu', # where
     n:int=2048, # side of the matrices
@@ -79,20 +79,20 @@ def matmul_rate(
     a = torch.randn(n, n, device=device)
     return 2*n**3/median(interleaved(dict(product=lambda: a @ a), 5, device)['product'])
 
-# %% ../nbs/12a_bench.ipynb #4238aae3
+# %% ../nbs/12a_bench.ipynb #6ef392cd
 def listing_kernel(x, y, sigma_f=1.):
     "The paper's SE kernel, its equation (2), word for word"
     length_sq = math.sqrt(x.shape[-1])
     return sigma_f**2*torch.exp(-1/(2*length_sq)*torch.cdist(x, y)**2)
 
-# %% ../nbs/12a_bench.ipynb #918a1900
+# %% ../nbs/12a_bench.ipynb #4eccf3a6
 def gp_problem(shots, batch=1, cells=256, side=32, D=512, E=64, device='cpu', seed=0):
     "Random features and encodings of the paper's sizes: x_s, y_s, x_q and the query's grid"
     g = torch.Generator().manual_seed(seed)
     make = lambda n, d: torch.randn(batch, n, d, generator=g).to(device)
     return .3*make(shots*cells, D), make(shots*cells, E), .3*make(side*side, D), (side, side)
 
-# %% ../nbs/12a_bench.ipynb #cde2bbe9
+# %% ../nbs/12a_bench.ipynb #edfd8bb8
 def gpytorch_once(x_s, y_s, x_q, noise_var=.01):
     "Exact GPyTorch prediction of one output, Cholesky forced: mean and variance"
     import gpytorch
@@ -108,7 +108,7 @@ def gpytorch_once(x_s, y_s, x_q, noise_var=.01):
         out = model(x_q)
         return out.mean, out.variance
 
-# %% ../nbs/12a_bench.ipynb #c8eba57e
+# %% ../nbs/12a_bench.ipynb #5f5c991d
 def sklearn_once(x_s, y_s, x_q, noise_var=.01):
     "scikit-learn's exact prediction of all outputs, in float64: mean and standard deviation"
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -116,7 +116,7 @@ def sklearn_once(x_s, y_s, x_q, noise_var=.01):
     gp = GaussianProcessRegressor(RBF(x_s.shape[-1]**.25, 'fixed'), alpha=noise_var, optimizer=None)
     return gp.fit(x_s.cpu().numpy(), y_s.cpu().numpy()).predict(x_q.cpu().numpy(), return_std=True)
 
-# %% ../nbs/12a_bench.ipynb #193fe3d8
+# %% ../nbs/12a_bench.ipynb #df9e2ae0
 def gp_cases(
     shots:int, # support images
     batch:int=1, # episodes at once
@@ -168,13 +168,13 @@ def gp_cases(
         cases['other libraries'] = {name: no_grad(f) for name, f in libraries.items()}
     return cases
 
-# %% ../nbs/12a_bench.ipynb #b8bf5d35
+# %% ../nbs/12a_bench.ipynb #b8402c20
 def gp_operations(S, Q, D, E, side):
     "Floating-point operations of the window posterior from scratch: Gram matrix (half), Cholesky, weights, K_qs, mean, V, window"
     depth = 3  # rows of the map that meet
     return S*S*D + S**3/3 + 2*S*S*E + 2*Q*S*D + 2*Q*S*E + S*S*Q + 2*depth*Q*side*(S + D)
 
-# %% ../nbs/12a_bench.ipynb #83c7b680
+# %% ../nbs/12a_bench.ipynb #de23307e
 def bench_gp(
     shots:list=(1, 5, 10), # numbers of shots
     batch:int=1, # episodes at once
@@ -205,13 +205,13 @@ def bench_gp(
     bar.close()
     return result | dict(matmul_gflops=matmul_rate(device)/1e9)
 
-# %% ../nbs/12a_bench.ipynb #673a4b4b
+# %% ../nbs/12a_bench.ipynb #db7ffa31
 def machine(device='cpu'):
     "What the numbers were measured on"
     name = torch.cuda.get_device_name() if device == 'cuda' else f'{platform.machine()}, {torch.get_num_threads()} threads'
     return dict(device=device, name=name, torch=torch.__version__, python=platform.python_version())
 
-# %% ../nbs/12a_bench.ipynb #e32de1d5
+# %% ../nbs/12a_bench.ipynb #9ede0c2f
 def gp_report(
     result:dict, # of `bench_gp`
 )->str: # tables as text
@@ -229,13 +229,13 @@ def gp_report(
         lines.append(f"  window from scratch: {tables['gflops']:.0f} GFLOP/s, {share:.0%} of the matrix product's rate")
     return '\n'.join(lines)
 
-# %% ../nbs/12a_bench.ipynb #7d824ca7
+# %% ../nbs/12a_bench.ipynb #098c96b2
 STAGES = 'image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference', 'decoder'
 PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, from the paper's table of runtimes
     1: dict(zip(STAGES, (14, 2, 13, 12, 11, 4))),
     5: dict(zip(STAGES, (34, 3, 129, 14, 12, 5)))}
 
-# %% ../nbs/12a_bench.ipynb #3afe806f
+# %% ../nbs/12a_bench.ipynb #1722aa6c
 def episode_stages(
     model:DeepGPNet, # with one scale
     images:Tensor, # (B, K, 3, H, W)
@@ -253,7 +253,7 @@ def episode_stages(
     return dict(zip(STAGES, (lambda: model.encode(images), lambda: model.encode_masks(masks[:, :, None]), lambda: learner.prepare(x_s, y_s),
                              lambda: model.encode(query), lambda: learner.infer(state, x_q), lambda: model.decoder([z], shallow, query.shape[-2:]))))
 
-# %% ../nbs/12a_bench.ipynb #604c0966
+# %% ../nbs/12a_bench.ipynb #0302f4ba
 def bench_episode(
     shots:list=(1, 5), # numbers of shots
     config:ModelConfig=None, # None: the paper's final model
@@ -288,14 +288,14 @@ def bench_episode(
     bar.close()
     return result
 
-# %% ../nbs/12a_bench.ipynb #4730cf07
+# %% ../nbs/12a_bench.ipynb #8080f1d5
 def fold_only(model):
     "A copy with batch norm folded, in the plain memory layout"
     model = copy.deepcopy(model).eval()
     for part in (model.encoder, model.mask_encoder, model.decoder): fold_batch_norm(part)
     return model
 
-# %% ../nbs/12a_bench.ipynb #cc8d9fdd
+# %% ../nbs/12a_bench.ipynb #687df87b
 def episode_report(
     result:dict, # of `bench_episode`
 )->str:
