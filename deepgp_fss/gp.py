@@ -7,12 +7,11 @@ __all__ = ['JITTER', 'paper_listing', 'NotPositiveDefinite', 'factorise', 'solve
            'GPPosterior', 'check_support', 'add_noise', 'GaussianProcess', 'informative_points', 'choose_points',
            'condense']
 
-# %% ../nbs/01_gp.ipynb #7a0a6ba6
+# %% ../nbs/01_gp.ipynb #f9c2bbd7
 import warnings
 from functools import lru_cache, wraps
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.linalg import solve_triangular
 
@@ -158,29 +157,44 @@ class _Room:
         room.used = S + n
         return room
 
-# %% ../nbs/01_gp.ipynb #d068a21b
+# %% ../nbs/01_gp.ipynb #30b413f7
+def _meet(compare, rows, depth):
+    "`compare` the cells (..., h, w, n) of each row with those of `depth` rows from it on, and those of the last rows with each other"
+    full = rows.shape[-3] - depth + 1  # rows with all the rows below that they need
+    top, last = rows[..., :full, :, :], rows[..., full:, :, :].flatten(-3, -2)
+    if torch.is_grad_enabled() or top[..., 0, 0, 0].numel() > 1:  # gradients and batches of overlapping views would be copies
+        pairs = torch.cat([compare(top, rows[..., d:d+full, :, :]) for d in range(depth)], -1)
+    else: pairs = compare(top, rows.unfold(-3, depth, 1).movedim(-1, -3).flatten(-3, -2))
+    return pairs.flatten(-3), compare(last, last).flatten(-2)  # of (full, w, depth*w) and ((depth-1)*w, (depth-1)*w)
+
+# %% ../nbs/01_gp.ipynb #c338b8a2
 def window_index(
     h:int, # rows of the map
     w:int, # columns
     size:int, # side of the window
     device:torch.device=None, # where to put it
-)->Tensor: # (h*w*size*size,) positions in (h, w, depth, w) = (row, column, rows below, column there); one past the end: outside
-    "Where the pairs of each window stand among the pairs of each row with itself and the `depth-1` rows below"
+)->Tensor: # (h*w*size*size,) positions; one past the end: outside the map
+    "Where the pairs of each window stand among the pairs that `_meet` compares, one part after the other"
     r = size//2
     depth = min(r + 1, h)
+    full = h - depth + 1
     i, j, di, dj = torch.meshgrid(*[torch.arange(n) for n in (h, w)], *[torch.arange(-r, r + 1)]*2, indexing='ij')
     i2, j2 = i + di, j + dj
     upper, lower = torch.where(di < 0, j2, j), torch.where(di < 0, j, j2)  # column in the upper row, column in the lower
-    index = ((torch.minimum(i, i2)*w + upper)*depth + di.abs())*w + lower
+    row, below = torch.minimum(i, i2), di.abs()
+    first = ((row*w + upper)*depth + below)*w + lower  # in (full, w, depth, w)
+    second = (((row - full)*w + upper)*(depth - 1) + row - full + below)*w + lower  # in (depth-1, w, depth-1, w)
+    end = full*w*depth*w
     inside = (0 <= i2) & (i2 < h) & (0 <= j2) & (j2 < w)
-    return torch.where(inside, index, h*w*depth*w).flatten().to(device)
+    index = torch.where(row < full, first, end + second)
+    return torch.where(inside, index, end + ((depth - 1)*w)**2).flatten().to(device)
 
 # %% ../nbs/01_gp.ipynb #384d0b98
 @lru_cache(maxsize=16)
 def _cached_index(*args):
     with torch.inference_mode(False): return window_index(*args)  # good for training, too, even if first asked for in inference
 
-# %% ../nbs/01_gp.ipynb #0c663f77
+# %% ../nbs/01_gp.ipynb #1e334212
 class GPPosterior:
     "What a GP knows after seeing a support set; made by `GaussianProcess.prepare`"
     def __init__(self, kernel, centre, u, y, K, noise, room, w=None, condensed_from=None):
@@ -223,15 +237,14 @@ class GPPosterior:
         h, w = grid
         if size < 1 or size % 2 == 0: raise ValueError(f'The window size must be odd and positive, but it is {size}.')
         if h < 1 or w < 1 or x_q.shape[-2] % (h*w):
-            raise ValueError(f'x_q has {x_q.shape[-2]} points, which is not a number of images of {h} x {w} cells: check grid=(h, '
-                             ''
-                             'w).')
-        u, V_rows = (t.unflatten(-2, (-1, h, w)) for t in (self.kernel.recentre(u), V))  # (..., M, h, w, D) and (..., M, h, w, S)
-        upper, lower = lambda t, d: t[..., :h-d, :, :], lambda t, d: t[..., d:, :, :]
-        rows = [self.kernel.gram(upper(u, d), lower(u, d)) - upper(V_rows, d) @ lower(V_rows, d).mT for d in range(min(size//2 + 1, h))]
-        pairs = torch.cat([F.pad(row, (0, 0, 0, 0, 0, d)) for d, row in enumerate(rows)], -1).flatten(-3)  # (..., M, h*w*depth*w)
-        index = window_index if torch.compiler.is_compiling() else _cached_index
-        window = F.pad(pairs, (0, 1))[..., index(h, w, size, x_q.device)].unflatten(-1, (h*w, size*size)).flatten(-3, -2)
+            raise ValueError(f'x_q has {x_q.shape[-2]} points, which is not a number of images of {h} x {w} cells: check '
+                             'grid=(h, w).')
+        rows, V_rows = (t.unflatten(-2, (-1, h, w)) for t in (self.kernel.recentre(u), V))  # (..., M, h, w, D) and (..., M, h, w, S)
+        depth = min(size//2 + 1, h)
+        index = (window_index if torch.compiler.is_compiling() else _cached_index)(h, w, size, x_q.device)
+        pairs = [a - b for a, b in zip(_meet(self.kernel.gram, rows, depth), _meet(lambda a, b: a @ b.mT, V_rows, depth))]
+        pairs = torch.cat([*pairs, V.new_zeros(*pairs[0].shape[:-1], 1)], -1)
+        window = pairs[..., index].unflatten(-1, (h*w, size*size)).flatten(-3, -2)
         centre = size*size//2
         return torch.cat([window[..., :centre], self._variance(x_q, V)[..., None], window[..., centre+1:]], -1)
 
