@@ -25,7 +25,7 @@ setup(
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
-    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm')},
+    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm', 'tensorboard')},
     entry_points={
         'console_scripts': lines('console_scripts'),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},

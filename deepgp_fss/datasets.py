@@ -9,7 +9,7 @@ __all__ = ['PASCAL_CLASSES', 'COCO_CLASSES', 'INDEX_VERSION', 'IMAGE_ENDINGS', '
            'read_upright', 'LabelMapFolder', 'ClassFolder', 'read_classes', 'folder_set', 'ShapesSet', 'FewShotData',
            'Fold', 'open_data', 'shapes_fold', 'pascal_fold', 'coco_fold', 'transfer_fold', 'folder_fold', 'Subset']
 
-# %% ../nbs/06_datasets.ipynb #5724e3b4
+# %% ../nbs/06_datasets.ipynb #2e06bd5e
 import os
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, lru_cache
@@ -18,10 +18,9 @@ from typing import NamedTuple
 
 import numpy as np
 from PIL import ImageOps
-from tqdm.auto import tqdm
 
-from .files import BadFile, cache_dir, cores, count_labels, open_image, read_image, read_labels, read_mask, to_rgb, writable
-from .shapes import FOLDS, IGNORE, Shapes
+from .files import BadFile, cache_dir, cores, count_labels, open_image, progress_bar, read_image, read_labels, read_mask, to_rgb, writable
+from .shapes import FOLDS, IGNORE, Shapes, draw_shapes
 
 # %% ../nbs/06_datasets.ipynb #cde1b5d2
 PASCAL_CLASSES = tuple('aeroplane bicycle bird boat bottle bus car cat chair cow diningtable dog horse motorbike person '
@@ -146,7 +145,7 @@ def _index_places(images):
     path = images.index_file
     return path, cache_dir()/'index'/('_'.join(path.absolute().parts[1:]))
 
-# %% ../nbs/06_datasets.ipynb #ea3a2aed
+# %% ../nbs/06_datasets.ipynb #8a9d2893
 def in_parallel(
     f, # function of one item; Pillow and zlib release Python's lock, so threads do
     items:list, # what to apply it to
@@ -155,7 +154,7 @@ def in_parallel(
     progress:bool=True, # show a bar
 ):
     "Results of `f`, in order, as they come"
-    with tqdm(total=len(items), desc=desc, unit=' files', disable=not progress) as bar, ThreadPoolExecutor(workers or cores()) as pool:
+    with progress_bar(total=len(items), desc=desc, unit=' files', show=progress) as bar, ThreadPoolExecutor(workers or cores()) as pool:
         for start in range(0, len(items), 256):
             futures = [pool.submit(f, item) for item in items[start:start+256]]
             try:
@@ -366,7 +365,11 @@ def _shapes_areas(split, n, side, seed, difficulty):
         return {c + 1: int(counts[c]*(side/small)**2) for c in counts.nonzero()[0]}
     return [count(i) for i in range(n)]
 
-# %% ../nbs/06_datasets.ipynb #acc46add
+# %% ../nbs/06_datasets.ipynb #ce911868
+@lru_cache(maxsize=3000)
+def _drawn(seed, split, i, side, difficulty): "Training returns to the same images again and again; drawn once, 110 MB at most at 96x96"; return draw_shapes(seed, split, i, side, difficulty)
+
+# %% ../nbs/06_datasets.ipynb #57c305d4
 class ShapesSet(ImageSet):
     "Shapes-5^i as a set of images"
     def __init__(self,
@@ -378,10 +381,11 @@ class ShapesSet(ImageSet):
 
     def __len__(self): return len(self.shapes)
     def name(self, i): return f'{self.shapes.split}/{i}'
-    def image(self, i): return self.shapes[i][0]
-    def labels(self, i): return self.shapes.labels(i)
+    def draw(self, i): s = self.shapes; return _drawn(s.seed, s.split, int(i), s.side, s.difficulty)
+    def image(self, i): return self.draw(i)[0]
+    def labels(self, i): return self.draw(i)[1]
     def load(self, i, c):
-        image, labels = self.shapes[i]
+        image, labels = self.draw(i)
         return image, select_class(labels, c)
 
     @property

@@ -1,0 +1,300 @@
+"Training and evaluation: killed, resumed, shared among processes, and still the same numbers"
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from deepgp_fss import training
+from deepgp_fss.datasets import open_data
+from deepgp_fss.episodes import Episodes
+from deepgp_fss.evaluation import FINE, add_up, auroc, bootstrap, class_iou, count_pixels, ece, evaluate, fb_iou, finish, histograms, judge, miou, summarise
+from deepgp_fss.files import BadFile
+from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
+from deepgp_fss.training import RECIPES, Recipe, TrainingStopped, load_state, make_config, make_optimizer, read_log, set_rate, train, training_data
+
+BIN = Path(sys.executable).parent
+TINY = 'n_train=60 n_val=60 side=48'.split()
+SETTINGS = dict(iterations=10, batch=4, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16)
+
+
+def tiny(**settings): return make_config('shapes', dict(name='shapes', n_train=60, n_val=60, side=48), **SETTINGS | settings)
+def words(**settings): return [w for k, v in (SETTINGS | settings).items() for w in (f'--{k}', str(v))]
+def weights(path): return load_checkpoint(path).state_dict()
+def same(a, b): return all(torch.equal(x, y) for x, y in zip(a.values(), b.values(), strict=True))
+
+
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    "An uninterrupted run"
+    return train(tiny(), tmp_path_factory.mktemp('runs')/'whole', picture_every=5, progress=False, cpu=True)
+
+
+# ---- recipes
+
+def test_presets_are_the_papers():
+    c = make_config('paper', dict(name='pascal', root='x'))
+    assert (c.recipe.optimizer, c.recipe.lr, c.recipe.decay, c.recipe.decay_at, c.recipe.iterations, c.recipe.batch, c.recipe.size) == ('adam', 1e-5, .3, .5, 20_000, 8, 448)
+    assert make_config('paper', dict(name='coco', root='x')).recipe.iterations == 40_000
+    assert c.model == ModelConfig() and set(RECIPES) == {'paper', 'followup', 'shapes', 'frozen'}
+
+
+def test_the_rate_falls_once_halfway():
+    model = DeepGPNet(tiny().model)
+    optimizer = make_optimizer(model, Recipe(lr=1., lr_backbone=.1, iterations=10))
+    rates = []
+    for step in range(10): set_rate(optimizer, Recipe(lr=1., iterations=10), step); rates.append([g['lr'] for g in optimizer.param_groups])
+    assert rates == [[1., .1]]*5 + [[.3, pytest.approx(.03)]]*5
+
+
+def test_frozen_backbone_stays(tmp_path):
+    config = make_config('frozen', dict(name='shapes', n_train=60, side=64), **SETTINGS | dict(backbone='resnet18', scales=(16,), size=64, iterations=2))
+    torch.manual_seed(0)
+    before = DeepGPNet(config.model).state_dict()
+    after = weights(train(config, tmp_path/'run', picture_every=0, progress=False, cpu=True))
+    changed = {k for k in before if not torch.equal(before[k], after[k])}
+    assert changed and not any(k.startswith('encoder.') and not k.startswith('encoder.project') for k in changed)
+
+
+def test_validation_classes_come_from_training_only():
+    data, aside = training_data(tiny(held_out=4))
+    fold = open_data('shapes', n_train=60, n_val=60, side=48)
+    assert len(aside.classes) == 4 and not set(data.classes) & set(aside.classes)
+    assert set(data.classes) | set(aside.classes) == set(fold.train.classes) and not set(aside.classes) & set(fold.test.classes)
+
+
+# ---- resuming
+
+def test_what_a_run_leaves(whole):
+    run = whole.parent
+    assert {p.name for p in run.iterdir()} >= {'config.json', 'state.safetensors', 'log.csv', 'model.safetensors', 'report.md', 'curves.png', 'pictures'}
+    saved = json.loads((run/'config.json').read_text())
+    assert saved['config']['recipe']['iterations'] == 10 and saved['versions']['torch'] == torch.__version__
+    assert [r['step'] for r in read_log(run/'log.csv')] == list(range(10)) and len(list((run/'pictures').iterdir())) == 2
+    assert '10 steps of 4 episodes' in (run/'report.md').read_text()
+
+
+def command(out, *more, **settings): return [BIN/'deepgp_train', '--data', *TINY, *words(**settings), '--cpu', '--picture_every', '0', '--checkpoint_every', '2', '--out', out, *more]
+
+
+def environment(): return os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
+
+
+@pytest.fixture(scope='module')
+def whole_process(tmp_path_factory):
+    "An uninterrupted run in a process of its own, with one thread"
+    out = tmp_path_factory.mktemp('runs')/'whole'
+    subprocess.run(command(out, iterations=30), check=True, env=environment(), capture_output=True)
+    return out/'model.safetensors'
+
+
+@pytest.mark.parametrize('seed', range(2))
+def test_killed_at_random_points_and_resumed_to_the_bit(whole_process, tmp_path, seed):
+    chance, kills = random.Random(seed), 0
+    for _ in range(4):
+        run = subprocess.Popen(command(tmp_path/'run', *(['--resume'] if (tmp_path/'run/config.json').exists() else []), iterations=30), env=environment(),
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        log, wait = tmp_path/'run/log.csv', chance.randint(1, 7)
+        begun = len(read_log(log)) if log.exists() else 0
+        while run.poll() is None and (not log.exists() or len(read_log(log)) < begun + wait): time.sleep(.02)
+        run.send_signal(signal.SIGKILL)
+        kills += run.wait() == -signal.SIGKILL
+    assert kills >= 3
+    subprocess.run(command(tmp_path/'run', '--resume', iterations=30), check=True, env=environment(), capture_output=True)
+    assert same(weights(tmp_path/'run/model.safetensors'), weights(whole_process))
+    assert read_log(tmp_path/'run/log.csv') == read_log(whole_process.parent/'log.csv')
+
+
+@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
+def test_signals_save_and_leave_cleanly(tmp_path, number):
+    run = subprocess.Popen(command(tmp_path/'run', iterations=10_000), env=environment(), stderr=subprocess.PIPE, text=True)
+    while not (tmp_path/'run/log.csv').exists() or len(read_log(tmp_path/'run/log.csv')) < 3: time.sleep(.02)
+    run.send_signal(number)
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and 'go on with --resume' in err and 'Traceback' not in err
+    assert load_state(tmp_path/'run/state.safetensors')[1]['step'] == len(read_log(tmp_path/'run/log.csv'))
+
+
+def test_resuming_something_else_is_refused(whole):
+    with pytest.raises(TrainingStopped, match='already holds a run'): train(tiny(), whole.parent, cpu=True)
+    with pytest.raises(TrainingStopped, match=r'recipe.lr is 0.001 in the run and 0.5 now'): train(tiny(lr=.5), whole.parent, resume=True, cpu=True)
+    assert train(tiny(), whole.parent, resume=True, progress=False, cpu=True) == whole  # finished: nothing to do
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
+    with training.locked(tmp_path):
+        with pytest.raises(TrainingStopped, match='Another run is writing'):
+            with training.locked(tmp_path): pass
+
+
+def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
+    save, calls = training.save_state, []
+    def full(path, tensors, **header):
+        calls.append(header['step'])
+        if len(calls) == 2: raise OSError(28, 'No space left on device')
+        save(path, tensors, **header)
+    monkeypatch.setattr(training, 'save_state', full)
+    with pytest.raises(TrainingStopped, match=r'step 6 could not be written .*No space left.*; the last one, of step 3, is intact'):
+        train(tiny(), tmp_path/'run', checkpoint_every=3, picture_every=0, progress=False, cpu=True)
+    assert load_state(tmp_path/'run/state.safetensors')[1]['step'] == 3
+
+
+def test_an_unwritable_folder_is_noticed_at_the_start(tmp_path):
+    (tmp_path/'file').write_text('')
+    with pytest.raises(TrainingStopped, match='cannot be written'): train(tiny(), tmp_path/'file/run', cpu=True)
+
+
+@pytest.mark.parametrize('damage', [lambda b: b[:100], lambda b: b[:len(b)//2], lambda b: b'', lambda b: b'x'*1000])
+def test_a_damaged_state_is_named(whole, tmp_path, damage):
+    (tmp_path/'state.safetensors').write_bytes(damage((whole.parent/'state.safetensors').read_bytes()))
+    with pytest.raises(BadFile, match='state.safetensors is no state of a training run, or is damaged'): load_state(tmp_path/'state.safetensors')
+
+
+def test_a_loss_that_is_no_number_stops_with_a_dump(tmp_path, monkeypatch):
+    real, n = training.loss_sum, []
+    def broken(*args):
+        n.append(1)
+        return real(*args)*(float('nan') if len(n) == 4 else 1)
+    monkeypatch.setattr(training, 'loss_sum', broken)
+    with pytest.raises(TrainingStopped, match=r'loss of step 3 is nan. Its episodes are \[12, 13, 14, 15\] of seed 0'):
+        train(tiny(), tmp_path/'run', picture_every=0, progress=False, cpu=True)
+    tensors, header = load_state(tmp_path/'run/failed_step_000003.safetensors')
+    data, _ = training_data(tiny())
+    assert torch.equal(tensors['episode.query_images'][0], Episodes(data, 1, 48, length=99)[12].query_images) and header['indices'] == [12, 13, 14, 15]
+
+
+# ---- several processes, accumulation, precision
+
+def test_two_processes_give_the_curve_of_one(tmp_path):
+    "The same loss at every step but for rounding"
+    train(tiny(iterations=6), tmp_path/'one', picture_every=0, progress=False, cpu=True)
+    port = str(29500 + os.getpid() % 1000)
+    run = subprocess.run([BIN/'torchrun', '--nproc_per_node', '2', '--master_port', port, *command(tmp_path/'two', iterations=6)], env=environment(), capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr[-2000:]
+    a, b = ([r['loss'] for r in read_log(tmp_path/f'{n}/log.csv')] for n in ('one', 'two'))
+    assert a[0] == pytest.approx(b[0], rel=1e-6) and a == pytest.approx(b, rel=5e-4)
+
+
+def test_accumulation_keeps_the_gradient():
+    "Without batch norm in training mode, gradients add up to those of the whole batch"
+    from accelerate import Accelerator
+    config, accelerator, grads = tiny(), Accelerator(cpu=True), []
+    data, _ = training_data(config)
+    episode = next(iter(training.episode_loader(Episodes(data, 1, 48), 4)))
+    for micro in (None, 1):
+        torch.manual_seed(0)
+        model = DeepGPNet(config.model).eval()
+        loss = training.forward_backward(model, episode, accelerator, replace(config.recipe, micro=micro))[0]
+        grads.append((loss, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])))
+    assert grads[0][0] == pytest.approx(grads[1][0], rel=1e-6) and torch.allclose(grads[0][1], grads[1][1], atol=1e-5, rtol=1e-3)
+
+
+def test_bfloat16_trains(tmp_path):
+    train(tiny(precision='bf16', iterations=3), tmp_path/'run', picture_every=0, progress=False, cpu=True)
+    reference = train(tiny(iterations=3), tmp_path/'full', picture_every=0, progress=False, cpu=True)
+    a, b = ([r['loss'] for r in read_log(tmp_path/f'{n}/log.csv')] for n in ('run', 'full'))
+    assert np.isfinite(a).all() and a != b and a[0] == pytest.approx(b[0], rel=.05) and reference
+
+
+# ---- scores
+
+def test_counts_against_torchmetrics():
+    torchmetrics = pytest.importorskip('torchmetrics')
+    g = torch.Generator().manual_seed(0)
+    total, metric = [0, 0], torchmetrics.JaccardIndex(task='binary', ignore_index=255)
+    for _ in range(5):
+        guess, truth = torch.rand(20, 30, generator=g) > .5, torch.tensor([0, 1, 255])[torch.randint(0, 3, (20, 30), generator=g)]
+        c = count_pixels(guess, truth)
+        total = [total[0] + c['inter'], total[1] + c['union']]
+        metric.update(guess.int(), truth)
+    assert total[0]/total[1] == pytest.approx(float(metric.compute()))
+
+
+def test_scores_by_hand():
+    rows = [dict(label=1, inter=10, union=20, back_inter=70, back_union=90), dict(label=2, inter=0, union=5, back_inter=95, back_union=100)]
+    assert class_iou(rows, (1, 2, 3)) == {1: .5, 2: 0., 3: None} and miou(rows, (1, 2, 3)) == .25
+    assert fb_iou(rows) == pytest.approx((10/25 + 165/190)/2)
+    assert np.isnan(miou([], (1,))) and np.isnan(fb_iou([])) and np.isnan(bootstrap([], (1,))['miou'][0])
+
+
+def test_empty_and_ignored():
+    nothing = torch.zeros(4, 4).bool()
+    assert count_pixels(nothing, torch.zeros(4, 4)) == dict(inter=0, union=0, back_inter=16, back_union=16)
+    assert count_pixels(~nothing, torch.full((4, 4), 255)) == dict(inter=0, union=0, back_inter=0, back_union=0)
+    assert miou([dict(label=1, **count_pixels(nothing, torch.zeros(4, 4)))], (1,)) != 0  # nothing to find, nothing found: no IoU, not zero
+
+
+def test_the_interval_covers_the_truth():
+    "Of 100 samples of 60 episodes, about 95 intervals hold the score of the whole population"
+    rng = np.random.default_rng(0)
+    population = [dict(label=int(rng.integers(1, 4)), inter=int(i), union=100, back_inter=1, back_union=2) for i in rng.beta(2, 2, 5000)*100]
+    truth, hits = miou(population, (1, 2, 3)), 0
+    for k in range(100):
+        low, high = bootstrap([population[i] for i in rng.integers(0, 5000, 60)], (1, 2, 3), draws=200, seed=k)['miou']
+        hits += low <= truth <= high
+    assert 86 <= hits <= 100
+
+
+def test_calibration_and_auroc_against_the_libraries():
+    sklearn = pytest.importorskip('sklearn.metrics')
+    torchmetrics = pytest.importorskip('torchmetrics')
+    g = torch.Generator().manual_seed(1)
+    p, v = torch.rand(60, 60, generator=g), (torch.rand(60, 60, generator=g)*FINE).floor()/FINE + .5/FINE
+    truth = (torch.rand(60, 60, generator=g) < p**2).long()
+    truth[:5] = 255
+    row = histograms(p, v, truth)
+    keep = truth != 255
+    assert ece([row]) == pytest.approx(float(torchmetrics.CalibrationError(task='binary', n_bins=15)(p[keep], truth[keep])), abs=1e-5)
+    wrong = ((p > .5) != (truth == 1))[keep]
+    assert auroc(*add_up([row], 'variance')) == pytest.approx(sklearn.roc_auc_score(wrong, v[keep]), abs=1e-9)
+    assert auroc(*add_up([row], 'doubt')) == pytest.approx(sklearn.roc_auc_score(wrong, 1 - (2*p[keep] - 1).abs()), abs=5e-3)
+
+
+def test_evaluation_is_the_same_for_any_shares_and_after_a_kill(whole, tmp_path):
+    model, fold = load_checkpoint(whole), open_data('shapes', n_val=60, side=48)
+    episodes = Episodes(fold.test, 2, 48, train=False, length=15)
+    rows = evaluate(model, episodes, progress=False)
+    for rank in range(3): evaluate(model, episodes, tmp_path/'shared', dict(a=1), rank=rank, world=3, progress=False)
+    assert finish(tmp_path/'shared', dict(a=1)) == rows
+    some = Episodes(fold.test, 2, 48, train=False, length=7)
+    evaluate(model, some, tmp_path/'part', dict(a=1), progress=False)
+    part, = (tmp_path/'part').glob('part_*')
+    part.write_text(part.read_text()[:-30])
+    assert evaluate(model, episodes, tmp_path/'part', dict(a=1), progress=False) == rows
+    with pytest.raises(BadFile, match='evaluation of something else'): evaluate(model, episodes, tmp_path/'part', dict(a=2), progress=False)
+
+
+def test_the_evaluation_command_resumes_and_repeats(whole, tmp_path):
+    args = [BIN/'deepgp_eval', whole.parent, '--shots', '1', '--episodes', '20', '--cpu', '--out']
+    first = subprocess.run([*args, tmp_path/'a'], env=environment(), capture_output=True, text=True, check=True)
+    again = subprocess.run([*args, tmp_path/'a'], env=environment(), capture_output=True, text=True, check=True)
+    assert first.stdout == again.stdout and 'mIoU' in first.stdout
+    subprocess.run([*args[:-1], '--write_list', tmp_path/'list.txt'], env=environment(), check=True, capture_output=True)
+    listed = subprocess.run([*args, tmp_path/'b', '--list', tmp_path/'list.txt'], env=environment(), capture_output=True, text=True, check=True)
+    a, b = (json.loads(next((tmp_path/d).rglob('result.json')).read_text()) for d in 'ab')
+    assert a['miou'] == b['miou'] and a['iou'] == b['iou'] and listed
+
+
+# ---- end to end
+
+def test_a_short_training_learns_to_segment_new_classes(tmp_path):
+    "Held-out classes: clearly better than the untrained model and than calling everything foreground"
+    config = make_config('shapes', dict(name='shapes', n_train=600, n_val=200, side=64), iterations=100, batch=8, shots=3, size=64, dim=32, encoding_dim=8, decoder_width=16)
+    fold = open_data(**config.data)
+    episodes = Episodes(fold.test, 3, 64, train=False, length=100)
+    torch.manual_seed(config.recipe.seed)
+    untrained = miou(evaluate(DeepGPNet(config.model).eval(), episodes, progress=False, uncertainty=False), fold.test.classes)
+    everything = miou([dict(label=int(e.label), **count_pixels(torch.ones_like(e.originals[0]).bool(), e.originals[0])) for e in map(episodes.__getitem__, range(100))], fold.test.classes)
+    model = load_checkpoint(train(config, tmp_path/'run', picture_every=0, progress=False, cpu=True))
+    rows = evaluate(model, episodes, progress=False)
+    score = miou(rows, fold.test.classes)
+    print(f'untrained {untrained:.3f}, everything {everything:.3f}, trained {score:.3f}')
+    assert score > max(untrained, everything) + .1
