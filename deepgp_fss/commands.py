@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eval', 'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #c52e255a
+# %% ../nbs/13_commands.ipynb #a6cd455e
 import argparse
 import hashlib
 import json
@@ -27,7 +27,7 @@ from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
 from .files import write_atomically
 from .model import ModelConfig, for_prediction, load_checkpoint
-from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside
+from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
 from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
 from .scene import demo_figure, segment_scenes
 from .training import RECIPES, Recipe, make_config, train
@@ -177,7 +177,7 @@ def deepgp_train(
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
-# %% ../nbs/13_commands.ipynb #2a676c0b
+# %% ../nbs/13_commands.ipynb #1f6ae2e5
 EPISODES = dict(pascal=5000, coco2pascal=5000, coco=20_000, folder=1000, shapes=1000)  # the first three as in the paper
 
 @_sentences
@@ -197,6 +197,7 @@ def deepgp_eval(
     parser.add_argument('--write_list', help='write the list of episodes to this file, and stop')
     parser.add_argument('--table', help="print ours beside the paper's: pascal, coco, transfer, shots, ablation or kernels")
     parser.add_argument('--format', default='text', choices=['text', 'markdown', 'csv', 'latex'], help='of the table')
+    parser.add_argument('--plot', help='save mIoU by number of shots as a picture in this folder')
     parser.add_argument('--plain', action='store_true', help='scores only, do not judge the uncertainty')
     parser.add_argument('--workers', type=int, default=0, help='processes that load episodes')
     parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
@@ -205,6 +206,7 @@ def deepgp_eval(
     if min([1, *(args.shots or [1]), args.queries, args.episodes or 1]) < 1: raise ValueError('shots, queries and episodes must be at least 1.')
     if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
     results = [r for path in args.models for r in _evaluate_one(Path(path), args)]
+    if args.plot and results: print(save_fig(shots_figure(results, all('PASCAL-5' in r['data'] for r in results)), 'shots', args.plot)); plt.close('all')
     if args.table and results: print(dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format](ours_beside(args.table, results)))
 
 # %% ../nbs/13_commands.ipynb #b7607932

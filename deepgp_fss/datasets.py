@@ -502,7 +502,7 @@ def folder_fold(fold, root, test_classes=None, folds=4, seed=0):
     side = lambda test: lambda: Subset(images, [i for i, s in enumerate(shown) if s == test])
     return f'{images.title}, {how}', (side(False), base), (side(True), tuple(sorted(novel)))
 
-# %% ../nbs/06_datasets.ipynb #45df7ec1
+# %% ../nbs/06_datasets.ipynb #8a6858ea
 class Subset(ImageSet):
     "Some images of a set"
     def __init__(self, images, which):
@@ -511,6 +511,7 @@ class Subset(ImageSet):
     def __len__(self): return len(self.which)
     def name(self, i): return self.of.name(self.which[i])
     def image(self, i): return self.of.image(self.which[i])
+    def labels(self, i): return self.of.labels(self.which[i])
     def mask(self, i, c): return self.of.mask(self.which[i], c)
     def load(self, i, c): return self.of.load(self.which[i], c)
     @property

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COUNTS', 'BINS', 'FINE', 'count_pixels', 'class_iou', 'miou', 'fb_iou', 'bootstrap', 'histograms', 'add_up', 'ece',
-           'auroc', 'risk_coverage', 'episode_probability', 'evaluate', 'judge', 'read_rows', 'finish', 'summarise',
-           'describe_result', 'reliability_figure']
+           'auroc', 'risk_coverage', 'variance_where', 'episode_probability', 'evaluate', 'judge', 'read_rows',
+           'finish', 'summarise', 'describe_result', 'reliability_figure']
 
 # %% ../nbs/09_evaluation.ipynb #14e71b69
 import json
@@ -81,7 +81,7 @@ def bootstrap(
     low, high = np.nanpercentile(scores, [2.5, 97.5], axis=0)
     return dict(miou=(low[0], high[0]), fb_iou=(low[1], high[1]))
 
-# %% ../nbs/09_evaluation.ipynb #341aeb92
+# %% ../nbs/09_evaluation.ipynb #43b2c733
 BINS, FINE = 15, 200
 
 def histograms(
@@ -99,7 +99,7 @@ def histograms(
         return [torch.bincount(fine[side], minlength=FINE).tolist() for side in (~wrong, wrong)]
     out = dict(n=torch.bincount(bins, minlength=BINS).tolist(), p=torch.bincount(bins, p.double(), minlength=BINS).tolist(),
                t=torch.bincount(bins, t.double(), minlength=BINS).tolist(), doubt=two(1 - (2*p - 1).abs()))
-    return out if variance is None else out | dict(variance=two(variance[valid]))
+    return out if variance is None else out | dict(variance=two(variance[valid].sqrt()))  # finer where most of it is
 
 # %% ../nbs/09_evaluation.ipynb #4f7a2dff
 def add_up(
@@ -130,6 +130,20 @@ def risk_coverage(right, wrong):
     some = kept > 0
     return kept[some]/kept[-1], errors[some]/kept[some]
 
+# %% ../nbs/09_evaluation.ipynb #2bec6caa
+def variance_where(
+    variance:Tensor, # (H, W)
+    labels:np.ndarray, # (H, W) label map of the query
+    label:int, # the class of the episode
+    seen:set, # labels that the support images show
+)->dict: # kind of pixel -> [sum of the variance, pixels]
+    "Variance on the class, on other objects that the support shows, on objects it does not show, and elsewhere"
+    labels = torch.from_numpy(np.ascontiguousarray(labels)).long()
+    other = (labels != 0) & (labels != IGNORE) & (labels != label)
+    known = torch.isin(labels, torch.tensor(sorted(seen | {-1})))
+    kinds = {'the class': labels == label, 'other objects in the support': other & known, 'objects not in the support': other & ~known, 'background': labels == 0}
+    return {kind: [float(variance[where].double().sum()), int(where.sum())] for kind, where in kinds.items()}
+
 # %% ../nbs/09_evaluation.ipynb #d85b5766
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
@@ -149,7 +163,7 @@ def episode_probability(
     spread = F.interpolate(spread[None, None].float(), episode.query_images.shape[-2:], mode='bilinear')[0, 0]
     return logits.softmax(0)[1].cpu(), unfit(spread, H, W).clamp(0, 1).cpu()
 
-# %% ../nbs/09_evaluation.ipynb #d1d88739
+# %% ../nbs/09_evaluation.ipynb #e0066322
 def evaluate(
     model:DeepGPNet, # in evaluation mode, on its device
     episodes:Episodes, # with `train=False`
@@ -176,14 +190,14 @@ def evaluate(
     model.eval()
     with torch.inference_mode():
         for episode in bar:
-            row = judge(model, episode, uncertainty)
+            row = judge(model, episode, uncertainty, episodes)
             done[row['index']] = row
             if file is not None: file.write(json.dumps(row) + '\n')
     if file is not None: file.close()
     return [done[i] for i in sorted(done)]
 
-# %% ../nbs/09_evaluation.ipynb #de843ada
-def judge(model, episode, uncertainty):
+# %% ../nbs/09_evaluation.ipynb #32e862cb
+def judge(model, episode, uncertainty, episodes=None):
     "The row of one episode"
     row = dict(index=int(episode.index[0]), label=int(episode.label[0]), **dict.fromkeys(COUNTS, 0))
     for m, truth in enumerate(episode.originals[0]):
@@ -192,7 +206,15 @@ def judge(model, episode, uncertainty):
         if uncertainty:
             more = histograms(probability, variance, truth)
             for name, values in more.items(): row[name] = (np.add(row[name], values) if name in row else np.array(values)).tolist()
+            if variance is not None and episodes is not None and m == 0: row |= _where(episodes, row, variance)
     return row
+
+def _where(episodes, row, variance):
+    images, draw = episodes.data.images, episodes.draw(row['index'])
+    try: labels = images.labels(draw.queries[0])
+    except (TypeError, AttributeError): return {}  # one class to a folder: nothing else is labelled
+    seen = {c for i in draw.supports for c in images.areas[i]}
+    return dict(where=variance_where(variance, labels, draw.label, seen))
 
 # %% ../nbs/09_evaluation.ipynb #e3d74044
 def read_rows(
@@ -219,7 +241,7 @@ def finish(out, key):
     for path in out.glob('part_*.jsonl'): path.unlink()
     return [rows[i] for i in sorted(rows)]
 
-# %% ../nbs/09_evaluation.ipynb #4a81f926
+# %% ../nbs/09_evaluation.ipynb #6f060556
 def summarise(
     rows:list, # episodes
     classes:tuple, # labels of the fold
@@ -235,6 +257,9 @@ def summarise(
     if rows and 'n' in rows[0]:
         result |= dict(ece=ece(rows), auroc_doubt=auroc(*add_up(rows, 'doubt')))
         if 'variance' in rows[0]: result |= dict(auroc_variance=auroc(*add_up(rows, 'variance')))
+    if rows and 'where' in rows[0]:
+        total = {kind: np.sum([r['where'][kind] for r in rows], axis=0) for kind in rows[0]['where']}
+        result['variance_on'] = {kind: float(v/n) if n else None for kind, (v, n) in total.items()}
     return result
 
 def describe_result(r):
@@ -246,6 +271,8 @@ def describe_result(r):
     if 'ece' in r:
         find = f", errors found by GP variance: AUROC {r['auroc_variance']:.3f}" if 'auroc_variance' in r else ''
         lines.append(f"  calibration error {100*r['ece']:.1f}%{find}, by the model's own doubt {r['auroc_doubt']:.3f}")
+    if 'variance_on' in r:
+        lines.append('  mean GP variance (1 = nothing known) on ' + ', '.join(f'{k} {"-" if v is None else f"{v:.3f}"}' for k, v in r['variance_on'].items()))
     return '\n'.join(lines)
 
 # %% ../nbs/09_evaluation.ipynb #ba748fcf

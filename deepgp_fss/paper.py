@@ -5,12 +5,14 @@
 # %% auto #0
 __all__ = ['PAPER', 'FOLD_COLUMNS', 'PASCAL', 'COCO', 'TRANSFER', 'SHOTS_PASCAL', 'MORE_SHOTS', 'ABLATION', 'KERNELS', 'RUNTIMES',
            'TABLES', 'NOT_MEASURED', 'cell', 'mean_cell', 'provenance', 'ours_beside', 'as_text', 'as_markdown',
-           'as_csv', 'as_latex']
+           'as_csv', 'as_latex', 'shots_figure']
 
-# %% ../nbs/09a_paper.ipynb #5eeec940
+# %% ../nbs/09a_paper.ipynb #c9702ca5
 import csv
 import io
 import math
+
+import matplotlib.pyplot as plt
 
 # %% ../nbs/09a_paper.ipynb #18b993a2
 PAPER = 'Johnander et al., Deep Gaussian Processes for Few-Shot Segmentation, 2021'
@@ -107,14 +109,16 @@ def provenance(results):
     if not results: return 'ours: not measured'
     return 'ours: ' + '; '.join(f"{r.get('data', '?')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes, `{r.get('command', '?')}`" for r in results)
 
-# %% ../nbs/09a_paper.ipynb #3e7ed29c
+# %% ../nbs/09a_paper.ipynb #c657e6e5
 def ours_beside(
     name:str, # of a table in `TABLES`
     results:list, # of evaluations; each has `fold`, `shots` and `model`, its settings
 )->dict: # the table with ours
     "A table of the paper with our measurements"
-    table = TABLES[name]
-    pick = lambda shots, fold, fits=lambda model: True: next((r for r in results if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
+    table, final = TABLES[name], dict(output='covariance', mask_encoder='lwl', kernel='se')  # the paper's final model
+    def pick(shots, fold, **other):
+        fits = lambda model: all(model.get(k) == v for k, v in (final | other).items())
+        return next((r for r in results if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
     rows = [dict(row) for row in table['rows']]
     if name in ('pascal', 'coco', 'transfer'):
         ours = dict(method='ours, measured', backbone='', size='Orig')
@@ -127,10 +131,8 @@ def ours_beside(
             found = [pick(row['shots'], f) for f in range(4)]
             row |= {f'ours F{f}': cell(r) for f, r in enumerate(found)} | {'ours': mean_cell(found)}
     elif name in ('ablation', 'kernels'):
-        usual = dict(output='covariance', mask_encoder='lwl', kernel='se')
         for row in rows:
-            wanted = usual | (row['settings'] if name == 'ablation' else dict(kernel=row['kernel']))
-            found = [pick(5, f, lambda model: all(model.get(k) == v for k, v in wanted.items())) for f in range(4)]
+            found = [pick(5, f, **(row['settings'] if name == 'ablation' else dict(kernel=row['kernel']))) for f in range(4)]
             row |= {f'ours F{f}': cell(r) for f, r in enumerate(found)} | {'ours': mean_cell(found)}
     else: raise ValueError(f'There is no table of ours beside {name!r}: choose pascal, coco, transfer, shots, ablation or kernels.')
     return table | dict(rows=rows, note=provenance(results))
@@ -163,3 +165,21 @@ def as_latex(table):
     escape = lambda v: ''.join({'&': r'\&', '%': r'\%', '_': r'\_', '#': r'\#', '^': r'\^{}', '\\': r'\textbackslash{}'}.get(ch, ch) for ch in v)
     body = [' & '.join(map(escape, r)) + r' \\' for r in [columns, *rows]]
     return '\n'.join([r'\begin{tabular}{l' + 'r'*(len(columns) - 1) + '}', r'\hline', body[0], r'\hline', *body[1:], r'\hline', r'\end{tabular}', f"% {table['title']}. Source: {table['source']}"])
+
+# %% ../nbs/09a_paper.ipynb #9767b6aa
+def shots_figure(
+    results:list, # of evaluations of one model or more, at several numbers of shots
+    beside:bool=False, # the paper's curve on PASCAL, too; only for results on PASCAL
+):
+    "mIoU by the number of shots, with intervals"
+    fig, ax = plt.subplots(figsize=(6, 3.6), layout='constrained')
+    for name in dict.fromkeys(r['data'] for r in results):
+        found = sorted((r for r in results if r['data'] == name), key=lambda r: r['shots'])
+        y = [100*r['miou'] for r in found]
+        error = [[v - 100*r['miou_interval'][0] for v, r in zip(y, found)], [100*r['miou_interval'][1] - v for v, r in zip(y, found)]]
+        ax.errorbar([r['shots'] for r in found], y, error, marker='o', capsize=3, label=f'measured: {name}')
+    if beside:
+        rows = SHOTS_PASCAL['rows']
+        ax.plot([r['shots'] for r in rows], [r['mean'] for r in rows], ls=':', color='grey', label='published: the paper, mean of the folds')
+    ax.set_xlabel('shots'); ax.set_ylabel('mIoU (%)'); ax.legend()
+    return fig

@@ -6,10 +6,10 @@
 __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'check_recipe', 'pixel_weight', 'loss_sum',
            'SharedBatchNorm', 'share_batch_norm', 'make_optimizer', 'set_rate', 'pack_state', 'unpack_state',
            'save_state', 'load_state', 'to_images', 'forward_backward', 'versions', 'git_state', 'TrainingStopped',
-           'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'train', 'episode_figure',
-           'curves', 'write_report']
+           'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train',
+           'episode_figure', 'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #a1e4d8a7
+# %% ../nbs/08_training.ipynb #5dfbdfd0
 import csv
 import json
 import math
@@ -38,6 +38,7 @@ from torch.distributed.nn.functional import all_reduce
 
 from .datasets import DATASETS, FewShotData, open_data
 from .episodes import Augment, Episode, Episodes, episode_loader
+from .evaluation import bootstrap, evaluate, miou
 from .files import BadFile, progress_bar, writable, write_atomically
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
@@ -365,6 +366,24 @@ def training_data(
     rest = tuple(c for c in train.classes if c not in aside)
     return tuple(FewShotData(train.images, tuple(sorted(c)), train.min_area) for c in (rest, aside))
 
+# %% ../nbs/08_training.ipynb #1d1308d3
+def validate(
+    model:DeepGPNet, # left in the mode it was in
+    aside:FewShotData, # training classes kept aside
+    recipe:Recipe, # shots and size
+    step:int, # of the run
+    path:Path, # validation.csv, to which a line is added
+    episodes:int=100, # how many
+)->float: # mIoU
+    "Score on classes kept aside; lines of later steps are dropped, for they will come again"
+    was = model.training
+    rows = evaluate(model, Episodes(aside, recipe.shots, recipe.size, recipe.seed, episodes, train=False), uncertainty=False, progress=False)
+    model.train(was)
+    (low, high), score = bootstrap(rows, aside.classes)['miou'], miou(rows, aside.classes)
+    old = [line for line in path.read_text().splitlines()[1:] if int(line.split(',')[0]) < step] if path.exists() else []
+    write_atomically(path, lambda part: part.write_text('\n'.join(['step,miou,low,high', *old, f'{step},{score:.4f},{low:.4f},{high:.4f}', ''])))
+    return score
+
 # %% ../nbs/08_training.ipynb #19031d5a
 def train(
     config:RunConfig, # what to do
@@ -401,7 +420,7 @@ def _open_run(config, out, resume):
     elif state.exists(): raise TrainingStopped(f'{out} holds a state but no config.json: choose another --out.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #9e79ee4d
+# %% ../nbs/08_training.ipynb #76f8aee3
 def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
@@ -443,7 +462,9 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
             bar.set_postfix(loss=f'{mean:.3f}', IoU=f'{iou:.3f}', refresh=False); bar.update()
             if picture_every and (step + 1) % picture_every == 0: _picture(plain, episode, out/f'pictures/step_{step + 1:06}.png')
         last = step + 1 == r.iterations
-        if last or stop or (step + 1) % checkpoint_every == 0: save(step + 1)
+        if last or stop or (step + 1) % checkpoint_every == 0:
+            save(step + 1)
+            if main and aside is not None: validate(plain, aside, r, step + 1, out/'validation.csv')
         if stop and not last: break
     bar.close()
     if main: log.close()

@@ -71,6 +71,13 @@ def test_validation_classes_come_from_training_only():
     assert set(data.classes) | set(aside.classes) == set(fold.train.classes) and not set(aside.classes) & set(fold.test.classes)
 
 
+def test_validation_does_not_change_the_training(tmp_path):
+    runs = [train(tiny(held_out=3), tmp_path/f'{n}', checkpoint_every=n, picture_every=0, progress=False, cpu=True) for n in (5, 100)]
+    assert same(*map(weights, runs))
+    table = [(p.parent/'validation.csv').read_text().splitlines() for p in runs]
+    assert [line.split(',')[0] for line in table[0]] == ['step', '5', '10'] and table[1] == [table[0][0], table[0][2]]
+
+
 # ---- resuming
 
 def test_what_a_run_leaves(whole):
@@ -247,7 +254,7 @@ def test_calibration_and_auroc_against_the_libraries():
     sklearn = pytest.importorskip('sklearn.metrics')
     torchmetrics = pytest.importorskip('torchmetrics')
     g = torch.Generator().manual_seed(1)
-    p, v = torch.rand(60, 60, generator=g), (torch.rand(60, 60, generator=g)*FINE).floor()/FINE + .5/FINE
+    p, v = torch.rand(60, 60, generator=g), (((torch.rand(60, 60, generator=g)*FINE).floor() + .5)/FINE)**2  # in the middle of the bins
     truth = (torch.rand(60, 60, generator=g) < p**2).long()
     truth[:5] = 255
     row = histograms(p, v, truth)
@@ -256,6 +263,19 @@ def test_calibration_and_auroc_against_the_libraries():
     wrong = ((p > .5) != (truth == 1))[keep]
     assert auroc(*add_up([row], 'variance')) == pytest.approx(sklearn.roc_auc_score(wrong, v[keep]), abs=1e-9)
     assert auroc(*add_up([row], 'doubt')) == pytest.approx(sklearn.roc_auc_score(wrong, 1 - (2*p[keep] - 1).abs()), abs=5e-3)
+
+
+def test_variance_is_split_by_what_the_support_shows(whole):
+    "Against the label maps, counted by hand"
+    fold = open_data('shapes', n_val=60, side=48)
+    episodes = Episodes(fold.test, 1, 48, train=False, length=6)
+    for row in evaluate(load_checkpoint(whole), episodes, progress=False):
+        d, images = episodes.draw(row['index']), fold.test.images
+        labels, seen = images.labels(d.queries[0]), set(images.areas[d.supports[0]])
+        counts = {c: int((labels == c).sum()) for c in range(21)}
+        expected = [counts[d.label], sum(n for c, n in counts.items() if c not in (0, d.label) and c in seen),
+                    sum(n for c, n in counts.items() if c not in (0, d.label) and c not in seen), counts[0]]
+        assert [n for _, n in row['where'].values()] == expected and all(0 <= v <= n for v, n in row['where'].values())
 
 
 def test_evaluation_is_the_same_for_any_shares_and_after_a_kill(whole, tmp_path):
