@@ -109,7 +109,7 @@ def _info(name, root, min_area, out, options, **_):
         print(f'  contact sheet: {save_fig(sheet, "contact_" + "_".join(key[:2]), out)}')
         plt.close(sheet)
 
-# %% ../nbs/13_commands.ipynb #9b2b4f1f
+# %% ../nbs/13_commands.ipynb #a0bfa006
 def _value(kind):
     "A parser of one option, from the type in a dataclass"
     if kind is bool:
@@ -128,14 +128,16 @@ def _add_settings(parser, cls):
     "An option for every field of a dataclass, explained by its comment"
     group, comments = parser.add_argument_group(f'settings of {cls.__name__}'), docments(cls)
     for f in fields(cls):
-        group.add_argument(f'--{f.name}', type=_value(f.type), default=argparse.SUPPRESS, metavar=f.name.upper(), help=(comments[f.name] or '').replace('%', '%%'))
+        says = (comments[f.name] or '').replace('%', '%%')
+        group.add_argument(f'--{f.name}', type=_value(f.type), default=argparse.SUPPRESS, metavar=f.name.upper(), help=says)
 
 def _data_options(parser):
     group = parser.add_argument_group('data')
     group.add_argument('--dataset', help='shapes (default), pascal, coco, coco2pascal or folder')
     group.add_argument('--root', help='where the data set is')
     group.add_argument('--fold', type=int, help='which classes to hold out (default 0)')
-    group.add_argument('--data', nargs='*', default=[], metavar='NAME=VALUE', help='other options of the data set, such as min_images=6 or train_list=aug')
+    group.add_argument('--data', nargs='*', default=[], metavar='NAME=VALUE',
+                       help='other options of the data set, such as min_images=6 or train_list=aug')
 
 def _data(args, data=None):
     "Arguments of `open_data` from the command line, over those of a run"
@@ -177,7 +179,7 @@ def deepgp_train(
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
-# %% ../nbs/13_commands.ipynb #1f6ae2e5
+# %% ../nbs/13_commands.ipynb #5a49aa16
 EPISODES = dict(pascal=5000, coco2pascal=5000, coco=20_000, folder=1000, shapes=1000)  # the first three as in the paper
 
 @_sentences
@@ -206,10 +208,16 @@ def deepgp_eval(
     if min([1, *(args.shots or [1]), args.queries, args.episodes or 1]) < 1: raise ValueError('shots, queries and episodes must be at least 1.')
     if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
     results = [r for path in args.models for r in _evaluate_one(Path(path), args)]
-    if args.plot and results: print(save_fig(shots_figure(results, all('PASCAL-5' in r['data'] for r in results)), 'shots', args.plot)); plt.close('all')
-    if args.table and results: print(dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format](ours_beside(args.table, results)))
+    if not results: return
+    if args.plot:
+        fig = shots_figure(results, beside=all(r['data'].startswith('PASCAL-5^i') and not r['part'] for r in results))
+        print(save_fig(fig, 'shots', args.plot))
+        plt.close(fig)
+    if args.table:
+        write = dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format]
+        print(write(ours_beside(args.table, results)))
 
-# %% ../nbs/13_commands.ipynb #b7607932
+# %% ../nbs/13_commands.ipynb #43c55848
 def _evaluate_one(path, args):
     "Results of one model, for each number of shots"
     state = PartialState(cpu=args.cpu)
@@ -228,14 +236,16 @@ def _evaluate_one(path, args):
         n = min(args.episodes or EPISODES[data['name']], len(draws) if draws else 10**9)
         episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws)
         if args.write_list: print(write_episodes(args.write_list, episodes)); return []
-        key = dict(checkpoint=digest, data=fold.title, classes=list(fold.test.classes), shots=K, seed=args.seed, size=size, queries=args.queries, list=args.list)
+        key = dict(checkpoint=digest, data=fold.title, classes=list(fold.test.classes), shots=K, seed=args.seed, size=size,
+                   queries=args.queries, list=args.list)
         out = Path(args.out or path.parent/'eval')/f'{path.parent.name}_{data["name"]}_fold{data.get("fold", 0)}_{K}shot_seed{args.seed}'
         evaluate(model, episodes, out, key, not args.plain, args.workers, state.process_index, state.num_processes)
         state.wait_for_everyone()
         if not state.is_main_process: continue
         rows = finish(out, key)
         command = f'deepgp_eval {path} --shots {K} --episodes {n} --seed {args.seed}'
-        result = summarise(rows, fold.test.classes, fold.test.images.classes, data=fold.title, fold=data.get('fold', 0), shots=K, seed=args.seed,
+        title = f'{fold.title}, {fold.part}' if fold.part else fold.title
+        result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, fold=data.get('fold', 0), shots=K, seed=args.seed,
                            size=size, checkpoint=digest, model=asdict(model.config), command=command)
         write_atomically(out/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
         if not args.plain: fig = reliability_figure(rows); fig.savefig(out/'reliability.png', dpi=90); plt.close(fig)

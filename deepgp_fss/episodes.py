@@ -77,7 +77,7 @@ def fit(
     shape = fitting(*image.shape[-2:], size)
     return place(resize(image, shape), 0, 0, size), place(resize(mask, shape), 0, 0, size)
 
-# %% ../nbs/07_episodes.ipynb #4dd5ff2b
+# %% ../nbs/07_episodes.ipynb #f011ceda
 def unfit(
     x:Tensor, # (..., size, size) logits or probabilities in the window
     height:int, # of the original image
@@ -87,8 +87,8 @@ def unfit(
     "Back to the size of the original image"
     h, w = fitting(height, width, x.shape[-1])
     x = x[..., :h, :w]
-    flat = x.reshape(1, -1, h, w)
-    out = F.interpolate(flat if flat.is_floating_point() else flat.float(), (height, width), mode=mode, **({} if mode != 'bilinear' else dict(align_corners=False)))
+    flat = x.reshape(1, -1, h, w).to(x.dtype if x.is_floating_point() else torch.float32)
+    out = F.interpolate(flat, (height, width), mode=mode)
     return out.reshape(*x.shape[:-2], height, width).to(x.dtype)
 
 # %% ../nbs/07_episodes.ipynb #1787865a
@@ -213,7 +213,7 @@ class Episode(NamedTuple):
     skipped:Tensor          # (B,) broken files met and avoided
     originals:list          # B lists of M masks (H_i, W_i) uint8 at their original size; empty in training
 
-# %% ../nbs/07_episodes.ipynb #27e178f4
+# %% ../nbs/07_episodes.ipynb #26cd02a7
 class Episodes(Dataset):
     "Episodes of `data`: a function of (seed, index)"
     def __init__(self,
@@ -229,7 +229,8 @@ class Episodes(Dataset):
         draws:list=None, # episodes given, as read from a file
     ):
         if min(shots, queries, size) < 1: raise ValueError('shots, queries and size must be at least 1.')
-        self.data, self.shots, self.size, self.seed, self.train, self.how, self.queries, self.draws = data, shots, size, seed, train, how, queries, draws
+        self.data, self.shots, self.size, self.seed = data, shots, size, seed
+        self.train, self.how, self.queries, self.draws = train, how, queries, draws
         self.length, self.skip_broken = length or (len(draws) if draws else len(data.queries)), skip_broken and train
         if draws is None: self._check_lists()
 
@@ -307,21 +308,22 @@ def episode_loader(
 
 def _one_thread(worker): torch.set_num_threads(1)
 
-# %% ../nbs/07_episodes.ipynb #b3f797ed
+# %% ../nbs/07_episodes.ipynb #c6f3daa2
 def write_episodes(
     path:Path, # text file
     episodes:Episodes, # what to write down
 )->Path:
     "Write the list of episodes"
     images = episodes.data.images
-    head = f'# deepgp_fss episodes 1: {images.title}; {episodes.shots} shot(s); seed {episodes.seed}; class, then {episodes.queries} query, then supports\n'
+    head = (f'# deepgp_fss episodes 1: {images.title}; {episodes.shots} shot(s); seed {episodes.seed}; '
+            f'class, then {episodes.queries} query, then supports\n')
     def line(i):
         d = episodes.draw(i)
         return '\t'.join([images.classes[d.label - 1], *(images.name(j) for j in (*d.queries, *d.supports))]) + '\n'
     write_atomically(path, lambda part: part.write_text(head + ''.join(map(line, range(len(episodes)))), encoding='utf-8'))
     return Path(path)
 
-# %% ../nbs/07_episodes.ipynb #41b53c1d
+# %% ../nbs/07_episodes.ipynb #b8ef64fe
 def read_episodes(
     path:Path, # as `write_episodes` makes it
     data:FewShotData, # the same data set
@@ -331,7 +333,8 @@ def read_episodes(
     try: lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
     except (OSError, UnicodeDecodeError) as e: raise BadFile(f'{path} cannot be read as a list of episodes ({e}).') from None
     if not lines or not lines[0].startswith('# deepgp_fss episodes 1'): raise BadFile(f'{path} does not begin with "# deepgp_fss episodes 1".')
-    label, number = ({n: i for i, n in names} for names in (enumerate(data.images.classes, 1), ((i, data.images.name(i)) for i in range(len(data.images)))))
+    label = {name: c for c, name in enumerate(data.images.classes, 1)}
+    number = {data.images.name(i): i for i in range(len(data.images))}
     draws = []
     for k, line in enumerate(lines[1:], 2):
         name, *rest = line.split('\t')

@@ -130,7 +130,7 @@ def risk_coverage(right, wrong):
     some = kept > 0
     return kept[some]/kept[-1], errors[some]/kept[some]
 
-# %% ../nbs/09_evaluation.ipynb #2bec6caa
+# %% ../nbs/09_evaluation.ipynb #95ac2d43
 def variance_where(
     variance:Tensor, # (H, W)
     labels:np.ndarray, # (H, W) label map of the query
@@ -141,7 +141,8 @@ def variance_where(
     labels = torch.from_numpy(np.ascontiguousarray(labels)).long()
     other = (labels != 0) & (labels != IGNORE) & (labels != label)
     known = torch.isin(labels, torch.tensor(sorted(seen | {-1})))
-    kinds = {'the class': labels == label, 'other objects in the support': other & known, 'objects not in the support': other & ~known, 'background': labels == 0}
+    kinds = {'the class': labels == label, 'other objects in the support': other & known,
+             'objects not in the support': other & ~known, 'background': labels == 0}
     return {kind: [float(variance[where].double().sum()), int(where.sum())] for kind, where in kinds.items()}
 
 # %% ../nbs/09_evaluation.ipynb #d85b5766
@@ -163,7 +164,7 @@ def episode_probability(
     spread = F.interpolate(spread[None, None].float(), episode.query_images.shape[-2:], mode='bilinear')[0, 0]
     return logits.softmax(0)[1].cpu(), unfit(spread, H, W).clamp(0, 1).cpu()
 
-# %% ../nbs/09_evaluation.ipynb #e0066322
+# %% ../nbs/09_evaluation.ipynb #0322d7d1
 def evaluate(
     model:DeepGPNet, # in evaluation mode, on its device
     episodes:Episodes, # with `train=False`
@@ -186,7 +187,8 @@ def evaluate(
         file = open(path, 'w', buffering=1)
         file.write(head + '\n')
     loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate)
-    bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(episodes), initial=len(done), show=progress and rank == 0)
+    bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(done) + len(todo),
+                       initial=len(done), show=progress and rank == 0)
     model.eval()
     with torch.inference_mode():
         for episode in bar:
@@ -241,7 +243,7 @@ def finish(out, key):
     for path in out.glob('part_*.jsonl'): path.unlink()
     return [rows[i] for i in sorted(rows)]
 
-# %% ../nbs/09_evaluation.ipynb #6f060556
+# %% ../nbs/09_evaluation.ipynb #e9443131
 def summarise(
     rows:list, # episodes
     classes:tuple, # labels of the fold
@@ -272,7 +274,8 @@ def describe_result(r):
         find = f", errors found by GP variance: AUROC {r['auroc_variance']:.3f}" if 'auroc_variance' in r else ''
         lines.append(f"  calibration error {100*r['ece']:.1f}%{find}, by the model's own doubt {r['auroc_doubt']:.3f}")
     if 'variance_on' in r:
-        lines.append('  mean GP variance (1 = nothing known) on ' + ', '.join(f'{k} {"-" if v is None else f"{v:.3f}"}' for k, v in r['variance_on'].items()))
+        on = ', '.join(f'{kind} {"-" if v is None else f"{v:.3f}"}' for kind, v in r['variance_on'].items())
+        lines.append(f'  mean GP variance (1 = nothing known) on {on}')
     return '\n'.join(lines)
 
 # %% ../nbs/09_evaluation.ipynb #ba748fcf

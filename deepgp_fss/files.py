@@ -49,8 +49,10 @@ def writable(
 # %% ../nbs/04a_files.ipynb #3af6bedf
 def cores()->int: "How many cores this process may use"; return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
-# %% ../nbs/04a_files.ipynb #33122a76
-def progress_bar(*args, show=True, **kwargs): "tqdm's bar, in terminals and notebooks; silent if not `show`, or with TQDM_DISABLE=1"; return tqdm(*args, **kwargs, **({} if show else dict(disable=True)))
+# %% ../nbs/04a_files.ipynb #1fc3a0f9
+def progress_bar(*args, show=True, **kwargs):
+    "tqdm's bar, in terminals and notebooks; silent if not `show`, or with TQDM_DISABLE=1"
+    return tqdm(*args, **kwargs, **({} if show else dict(disable=True)))
 
 # %% ../nbs/04a_files.ipynb #77682a2f
 class BadFile(ValueError):

@@ -69,7 +69,7 @@ TRANSFER = dict(title='COCO-20^i to PASCAL, mIoU', source=f'{PAPER}, supplement,
     RePRI  | RN50 | ? | 52.8 64.0 64.1 71.5 63.1 57.7 66.1 67.6 73.1 66.2
     the paper | RN50 | Orig | 48.7 65.6 61.6 71.6 61.9 65.8 71.7 71.9 80.2 72.4'''))
 
-# %% ../nbs/09a_paper.ipynb #615d189c
+# %% ../nbs/09a_paper.ipynb #e7d1fd95
 SHOTS_PASCAL = dict(title='PASCAL-5^i by number of shots, mIoU', source=f'{PAPER}, supplement, table of numbers of shots', rows=[
     dict(zip(('shots', 'F0', 'F1', 'F2', 'F3', 'mean'), row)) for row in (
         (1, 50.5, 64.9, 54.6, 52.0, 55.5), (2, 57.5, 64.8, 55.5, 50.4, 57.1), (3, 62.1, 68.7, 64.4, 57.2, 63.1),
@@ -89,9 +89,10 @@ RUNTIMES = dict(title='Milliseconds on a V100, 512x512', source=f'{PAPER}, suppl
     dict(zip(('function', '1-shot', '5-shot'), row)) for row in (
         ('image encoder, support', 14, 34), ('mask encoder, support', 2, 3), ('GP preparation', 13, 129),
         ('image encoder, query', 12, 14), ('GP inference', 11, 12), ('decoder', 4, 5), ('total', 56, 197))])
-TABLES = dict(pascal=PASCAL, coco=COCO, transfer=TRANSFER, shots=SHOTS_PASCAL, more_shots=MORE_SHOTS, ablation=ABLATION, kernels=KERNELS, runtimes=RUNTIMES)
+TABLES = dict(pascal=PASCAL, coco=COCO, transfer=TRANSFER, shots=SHOTS_PASCAL, more_shots=MORE_SHOTS, ablation=ABLATION,
+              kernels=KERNELS, runtimes=RUNTIMES)
 
-# %% ../nbs/09a_paper.ipynb #aea05a16
+# %% ../nbs/09a_paper.ipynb #06c1a218
 NOT_MEASURED = 'not measured'
 
 def cell(r):
@@ -107,18 +108,21 @@ def mean_cell(found):
 def provenance(results):
     "Where our numbers come from"
     if not results: return 'ours: not measured'
-    return 'ours: ' + '; '.join(f"{r.get('data', '?')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes, `{r.get('command', '?')}`" for r in results)
+    one = lambda r: f"{r.get('data', '?')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes, `{r.get('command', '?')}`"
+    return 'ours: ' + '; '.join(map(one, results))
 
-# %% ../nbs/09a_paper.ipynb #c657e6e5
+# %% ../nbs/09a_paper.ipynb #fe190d96
 def ours_beside(
     name:str, # of a table in `TABLES`
     results:list, # of evaluations; each has `fold`, `shots` and `model`, its settings
 )->dict: # the table with ours
     "A table of the paper with our measurements"
+    benchmark = dict(coco='COCO-20^i, fold', transfer='COCO-20^i to PASCAL, fold').get(name, 'PASCAL-5^i, fold')
+    fair = [r for r in results if r['data'].startswith(benchmark) and not r.get('part')]  # the same task, and all of it
     table, final = TABLES[name], dict(output='covariance', mask_encoder='lwl', kernel='se')  # the paper's final model
     def pick(shots, fold, **other):
         fits = lambda model: all(model.get(k) == v for k, v in (final | other).items())
-        return next((r for r in results if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
+        return next((r for r in fair if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
     rows = [dict(row) for row in table['rows']]
     if name in ('pascal', 'coco', 'transfer'):
         ours = dict(method='ours, measured', backbone='', size='Orig')
@@ -135,9 +139,10 @@ def ours_beside(
             found = [pick(5, f, **(row['settings'] if name == 'ablation' else dict(kernel=row['kernel']))) for f in range(4)]
             row |= {f'ours F{f}': cell(r) for f, r in enumerate(found)} | {'ours': mean_cell(found)}
     else: raise ValueError(f'There is no table of ours beside {name!r}: choose pascal, coco, transfer, shots, ablation or kernels.')
-    return table | dict(rows=rows, note=provenance(results))
+    other = len(results) - len(fair)
+    return table | dict(rows=rows, note=provenance(fair) + (f'; left out, for they are not comparable: {other} result(s) on other data or parts of it' if other else ''))
 
-# %% ../nbs/09a_paper.ipynb #6b4459e8
+# %% ../nbs/09a_paper.ipynb #9ffaed61
 def _cells(table):
     columns = [c for c in table['rows'][0] if c != 'settings']
     show = lambda v: '' if v is None else f'{v:.1f}' if isinstance(v, float) and not math.isnan(v) else str(v)
@@ -164,7 +169,8 @@ def as_latex(table):
     columns, rows = _cells(table)
     escape = lambda v: ''.join({'&': r'\&', '%': r'\%', '_': r'\_', '#': r'\#', '^': r'\^{}', '\\': r'\textbackslash{}'}.get(ch, ch) for ch in v)
     body = [' & '.join(map(escape, r)) + r' \\' for r in [columns, *rows]]
-    return '\n'.join([r'\begin{tabular}{l' + 'r'*(len(columns) - 1) + '}', r'\hline', body[0], r'\hline', *body[1:], r'\hline', r'\end{tabular}', f"% {table['title']}. Source: {table['source']}"])
+    head, line = r'\begin{tabular}{l' + 'r'*(len(columns) - 1) + '}', r'\hline'
+    return '\n'.join([head, line, body[0], line, *body[1:], line, r'\end{tabular}', f"% {table['title']}. Source: {table['source']}"])
 
 # %% ../nbs/09a_paper.ipynb #9767b6aa
 def shots_figure(

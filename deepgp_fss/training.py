@@ -237,7 +237,7 @@ def load_state(path):
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as e:
         raise BadFile(f'{path} is no state of a training run, or is damaged ({type(e).__name__}: {e}).') from None
 
-# %% ../nbs/08_training.ipynb #83a0b77a
+# %% ../nbs/08_training.ipynb #5219da04
 def to_images(x): "uint8 -> [0, 1]"; return x.float().div_(255)
 
 def forward_backward(
@@ -249,9 +249,10 @@ def forward_backward(
 )->tuple: # loss of the global batch, intersection and union of the foreground, whether any process was asked to stop
     "Gradients of the loss of the global batch"
     device, B = accelerator.device, len(episode.label)
-    totals = torch.stack([pixel_weight(episode.query_masks, recipe.foreground_weight).double(), torch.tensor(float(stop), dtype=torch.float64)])
-    counted, stop = accelerator.reduce(totals.to(device), 'sum').tolist()
-    done = torch.zeros(3, dtype=torch.float64, device=device)
+    exact = torch.float32 if device.type == 'mps' else torch.float64
+    totals = torch.tensor([pixel_weight(episode.query_masks, recipe.foreground_weight), float(stop)], dtype=exact, device=device)
+    counted, stop = accelerator.reduce(totals, 'sum').tolist()
+    done = torch.zeros(3, dtype=exact, device=device)
     micro = recipe.micro or B
     for i in range(0, B, micro):
         s_images, s_masks, q_images, q_masks = (t[i:i+micro].to(device, non_blocking=True) for t in episode[:4])
@@ -259,27 +260,30 @@ def forward_backward(
         loss = loss_sum(logits, q_masks, recipe.foreground_weight)/max(counted, 1)
         with _last_only(model, i + micro >= B): accelerator.backward(loss*accelerator.num_processes)  # gradients are averaged over processes
         guess, truth, valid = logits.detach().argmax(2) == 1, q_masks == 1, q_masks != IGNORE
-        done += torch.stack([loss.detach().double(), (guess & truth).sum().double(), ((guess | truth) & valid).sum().double()])
+        done += torch.stack([v.to(exact) for v in (loss.detach(), (guess & truth).sum(), ((guess | truth) & valid).sum())])
     return *accelerator.reduce(done, 'sum').tolist(), stop > 0
 
-def _last_only(model, last): "Exchange gradients only for the last part of a batch"; return model.no_sync() if hasattr(model, 'no_sync') and not last else _nothing()
+def _last_only(model, last):
+    "Exchange gradients only for the last part of a batch"
+    return model.no_sync() if hasattr(model, 'no_sync') and not last else _nothing()
 
 @contextmanager
 def _nothing(): yield
 
-# %% ../nbs/08_training.ipynb #46b53336
+# %% ../nbs/08_training.ipynb #79eb2c76
 def versions():
     "What the numbers may depend on"
     def of(name):
         try: return version(name)
         except PackageNotFoundError: return None
-    return dict(python=platform.python_version(), platform=platform.platform(), threads=torch.get_num_threads(),
-                cuda=torch.version.cuda if torch.cuda.is_available() else None,
-                **{name: of(name) for name in ('deepgp_fss', 'torchvision', 'numpy', 'pillow', 'accelerate')}, torch=torch.__version__, git=git_state())
+    libraries = {name: of(name) for name in ('deepgp_fss', 'torchvision', 'numpy', 'pillow', 'accelerate')}
+    return dict(python=platform.python_version(), platform=platform.platform(), threads=torch.get_num_threads(), torch=torch.__version__,
+                cuda=torch.version.cuda if torch.cuda.is_available() else None, **libraries, git=git_state())
 
 def git_state():
     "Commit of the code, and whether it was changed since; None without git"
-    def git(*args): return subprocess.run(['git', *args], cwd=Path(find_spec('deepgp_fss').origin).parent, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
+    here = Path(find_spec('deepgp_fss').origin).parent
+    def git(*args): return subprocess.run(['git', *args], cwd=here, capture_output=True, text=True, timeout=10, check=True).stdout.strip()
     try: return dict(commit=git('rev-parse', 'HEAD'), changed=bool(git('status', '--porcelain', '--untracked-files=no')))
     except (OSError, subprocess.SubprocessError): return None
 
@@ -329,7 +333,7 @@ def asked_to_stop():
     finally:
         for s, handler in before.items(): signal.signal(s, handler)
 
-# %% ../nbs/08_training.ipynb #b7e0a3af
+# %% ../nbs/08_training.ipynb #dc872416
 class Log:
     "`log.csv` of a run: one line a step; lines after `start` are dropped, for they will come again"
     columns = 'step', 'loss', 'iou', 'lr', 'skipped'
@@ -350,7 +354,7 @@ def read_log(path):
     rows = []
     with open(path, newline='') as f:
         for row in csv.DictReader(f):
-            try: rows.append(dict(step=int(row['step']), loss=float(row['loss']), iou=float(row['iou']), lr=float(row['lr']), skipped=int(row['skipped'])))
+            try: rows.append({name: kind(row[name]) for name, kind in zip(Log.columns, (int, float, float, float, int))})
             except (TypeError, ValueError): break
     return rows
 
@@ -420,7 +424,7 @@ def _open_run(config, out, resume):
     elif state.exists(): raise TrainingStopped(f'{out} holds a state but no config.json: choose another --out.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #76f8aee3
+# %% ../nbs/08_training.ipynb #eae1c8e2
 def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
@@ -445,7 +449,8 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
         tensors, rest = pack_state(plain, optimizer)
         try: save_state(out/'state.safetensors', tensors, step=step, rest=rest, scaler=accelerator.scaler and accelerator.scaler.state_dict())
         except OSError as e:
-            before = f'the last one, of step {load_state(out/"state.safetensors")[1]["step"]}, is intact' if (out/'state.safetensors').exists() else 'there is none yet'
+            state = out/'state.safetensors'
+            before = f'the last one, of step {load_state(state)[1]["step"]}, is intact' if state.exists() else 'there is none yet'
             raise TrainingStopped(f'The checkpoint of step {step} could not be written ({e}); {before}. Make room and go on with --resume.') from None
 
     bar = progress_bar(total=r.iterations, initial=start, desc='training', unit=' steps', show=progress)
@@ -545,7 +550,7 @@ def curves(
         ax.set_xlabel('step'); ax.set_ylabel(dict(loss='cross-entropy', iou='IoU on training episodes')[name]); ax.legend()
     return fig
 
-# %% ../nbs/08_training.ipynb #fb31b5b7
+# %% ../nbs/08_training.ipynb #ce72dd5b
 def write_report(
     out:Path, # folder of a finished run
 )->Path:
@@ -556,8 +561,8 @@ def write_report(
     fig.savefig(out/'curves.png', dpi=100); plt.close(fig)
     tail = rows[-max(1, len(rows)//20):]
     config, pictures = saved['config'], sorted((out/'pictures').glob('*.png'))
-    lines = [f'# Training run {out.name}', '', f"{len(rows):,} steps of {config['recipe']['batch']} episodes; over the last {len(tail)} steps the loss was "
-             f"{np.mean([t['loss'] for t in tail]):.4f} and the IoU on *training* episodes {np.mean([t['iou'] for t in tail]):.3f}; "
+    lines = [f'# Training run {out.name}', '',
+             f"{len(rows):,} steps of {config['recipe']['batch']} episodes; over the last {len(tail)} steps the loss was {np.mean([t['loss'] for t in tail]):.4f} and the IoU on *training* episodes {np.mean([t['iou'] for t in tail]):.3f}; "
              f"{sum(row['skipped'] for row in rows)} broken file(s) skipped.", '', '![curves](curves.png)', '']
     if pictures: lines += ['## The last picture', '', f'![{pictures[-1].stem}](pictures/{pictures[-1].name})', '']
     lines += ['## Configuration', '', '```json', json.dumps(saved, indent=1), '```', '']

@@ -13,10 +13,10 @@ from layouts import category_ids, make_coco, make_voc, square
 from PIL import Image
 
 from deepgp_fss import prepare
-from deepgp_fss.datasets import (COCO_CLASSES, PASCAL_CLASSES, FewShotData, ImageSet, build_index, coco, coco_folds, folder_set, open_data, pascal,
+from deepgp_fss.datasets import (COCO_CLASSES, KNOWN, PASCAL_CLASSES, FewShotData, ImageSet, build_index, coco, coco_folds, folder_set, open_data, pascal,
                                  read_index, read_list, transfer_folds)
 from deepgp_fss.files import BadFile, read_labels
-from deepgp_fss.prepare import KNOWN, build_coco, build_pascal, check_data, read_sbd
+from deepgp_fss.prepare import build_coco, build_pascal, check_data, read_sbd
 from deepgp_fss.shapes import FOLDS
 
 SHARED = Path(__file__).resolve().parents[2]/'shared/data'
@@ -300,6 +300,19 @@ def test_check_compares_with_known_counts(tmp_path):
     assert any('images: 2, but a complete set has 1,449' in w for w in wrong) and any('(known: 345)' in line for line in lines)
     assert check_data('pascal', tmp_path, part=True, progress=False)[1] == []
     assert KNOWN['coco', 'val']['folds'] == (26_052, 15_305, 13_138, 12_640)
+
+
+def test_a_part_of_pascal_is_called_a_part(tmp_path):
+    _, sbd = make_voc(tmp_path)
+    build_pascal(tmp_path, sbd, progress=False)
+    fold = next(f for f in (open_data('pascal', tmp_path, f, min_area=30) for f in range(4)) if _has_images(f))
+    assert fold.part == 'only 2 of 1,449 validation images' and open_data('shapes', n_val=20).part == ''
+
+
+def _has_images(fold):
+    "Does this fold's test side have any image?"
+    try: return bool(fold.test)
+    except BadFile: return False
 
 
 def test_check_finds_each_kind_of_damage(tmp_path):
