@@ -149,7 +149,7 @@ def _data(args, data=None):
         data[name] = int(value) if value.lstrip('-').isdigit() else value
     return dict(name='shapes') | data
 
-# %% ../nbs/13_commands.ipynb #e94aceff
+# %% ../nbs/13_commands.ipynb #42a8ba22
 @_sentences
 def deepgp_train(
     args:list=None, # words of the command line; None: those of this process
@@ -159,6 +159,7 @@ def deepgp_train(
     parser.add_argument('--out', help='folder of the run')
     parser.add_argument('--recipe', default=None, help=f'{", ".join(RECIPES)}; default: paper, for the data set shapes: shapes')
     parser.add_argument('--weights', help="of the backbone: a file, or 'imagenet' for those in torchvision's cache")
+    parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
     parser.add_argument('--resume', action='store_true', help='go on with the run in --out')
     parser.add_argument('--show', action='store_true', help='print the resolved configuration, and stop')
     parser.add_argument('--workers', type=int, default=0, help='processes that load episodes, for each process that trains')
@@ -175,7 +176,7 @@ def deepgp_train(
     if args.show: print(json.dumps(config.to_dict(), indent=1)); return
     if args.out is None: raise ValueError('where shall the run go? Give --out FOLDER.')
     if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
-    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu)
+    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download)
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 

@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'chec
            'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train',
            'episode_figure', 'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #5dfbdfd0
+# %% ../nbs/08_training.ipynb #ddb5ad13
 import csv
 import json
 import math
@@ -17,7 +17,7 @@ import platform
 import signal
 import subprocess
 from collections import deque
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -388,7 +388,7 @@ def validate(
     write_atomically(path, lambda part: part.write_text('\n'.join(['step,miou,low,high', *old, f'{step},{score:.4f},{low:.4f},{high:.4f}', ''])))
     return score
 
-# %% ../nbs/08_training.ipynb #19031d5a
+# %% ../nbs/08_training.ipynb #e52f7ac4
 def train(
     config:RunConfig, # what to do
     out:Path, # folder of the run
@@ -398,6 +398,7 @@ def train(
     picture_every:int=1000, # steps; 0: no pictures
     progress:bool=True, # show a bar
     cpu:bool=False, # do not use a GPU
+    download:bool=False, # may the weights of the backbone be downloaded?
 )->Path: # the model, once training has finished; None if it was asked to stop before
     "Train, or go on training"
     out, r = Path(out), config.recipe
@@ -406,35 +407,38 @@ def train(
     if r.batch % accelerator.num_processes:
         raise ValueError(f'A batch of {r.batch} episodes cannot be shared by {accelerator.num_processes} processes evenly: change batch.')
     main = accelerator.is_main_process
-    if main: _open_run(config, out, resume)
-    accelerator.wait_for_everyone()
-    with locked(out) if main else _nothing(), asked_to_stop() as asked:
-        return _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress and main)
+    with ExitStack() as stack:
+        if main:
+            if not writable(out): raise TrainingStopped(f'{out} cannot be written: choose another --out, or mend its permissions.')
+            stack.enter_context(locked(out))
+            _open_run(config, out, resume)
+        accelerator.wait_for_everyone()
+        asked = stack.enter_context(asked_to_stop())
+        return _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress and main, download)
 
-# %% ../nbs/08_training.ipynb #4c0cd72f
+# %% ../nbs/08_training.ipynb #607a50b7
 def _open_run(config, out, resume):
-    "Check the folder of a run, and write its configuration"
+    "Check the folder of a run; write its configuration if there is no checkpoint yet"
     state, saved = out/'state.safetensors', out/'config.json'
-    if not writable(out): raise TrainingStopped(f'{out} cannot be written: choose another --out, or mend its permissions.')
-    if saved.exists() and not resume:
-        raise TrainingStopped(f'{out} already holds a run: go on with it by --resume, or choose another --out.')
-    if saved.exists():
+    if state.exists():
+        if not resume: raise TrainingStopped(f'{out} already holds a run: go on with it by --resume, or choose another --out.')
+        if not saved.exists(): raise TrainingStopped(f'{out} holds a checkpoint but no config.json: choose another --out.')
         if changed := differences(json.loads(saved.read_text())['config'], json.loads(json.dumps(config.to_dict()))):
             raise TrainingStopped(f'The run in {out} has another configuration, so it cannot be resumed with this one: {"; ".join(changed)}.')
-    elif state.exists(): raise TrainingStopped(f'{out} holds a state but no config.json: choose another --out.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #eae1c8e2
-def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress):
+# %% ../nbs/08_training.ipynb #873902d3
+def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress, download=False):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
-    model = DeepGPNet(config.model, config.weights)
+    known = (out/'state.safetensors').exists()  # then the weights come from there
+    with accelerator.main_process_first(): model = DeepGPNet(config.model, None if known else config.weights, download)
     if accelerator.num_processes > 1: share_batch_norm(model)
     data, aside = training_data(config)
     episodes = Episodes(data, r.shots, r.size, r.seed, r.iterations*r.batch, how=Augment() if r.augment else None, skip_broken=r.skip_broken)
     plain, start = model.train(), 0
     model, optimizer = accelerator.prepare(model, make_optimizer(model, r))
-    if (out/'state.safetensors').exists():
+    if known:
         tensors, header = load_state(out/'state.safetensors')
         unpack_state(tensors, header['rest'], plain, optimizer)
         start = header['step']

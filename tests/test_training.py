@@ -136,6 +136,19 @@ def test_resuming_something_else_is_refused(whole):
     assert train(tiny(), whole.parent, resume=True, progress=False, cpu=True) == whole  # finished: nothing to do
 
 
+def test_a_resumed_run_needs_no_backbone_weights(tmp_path):
+    from safetensors.torch import save_file
+    from torchvision.models import resnet18
+    save_file({k: v for k, v in resnet18().state_dict().items() if not k.startswith('fc')}, tmp_path/'backbone.safetensors')
+    config = replace(make_config('paper', dict(name='shapes', n_train=60, side=48), **SETTINGS | dict(backbone='resnet18', iterations=2)), weights=str(tmp_path/'backbone.safetensors'))
+    how = dict(picture_every=0, progress=False, cpu=True)
+    done = train(config, tmp_path/'run', **how)
+    done.unlink(); (tmp_path/'backbone.safetensors').unlink()
+    assert train(config, tmp_path/'run', resume=True, **how) == done and done.exists()
+    with pytest.raises((ValueError, OSError), match='backbone.safetensors'): train(config, tmp_path/'other', **how)
+    assert train(replace(config, weights=None), tmp_path/'other', **how)  # a start that failed is no run: mend it and start again
+
+
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
     with training.locked(tmp_path):
         with pytest.raises(TrainingStopped, match='Another run is writing'):
