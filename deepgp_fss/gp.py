@@ -157,12 +157,16 @@ class _Room:
         room.used = S + n
         return room
 
-# %% ../nbs/01_gp.ipynb #30b413f7
+# %% ../nbs/01_gp.ipynb #b32172dc
 def _meet(compare, rows, depth):
     "`compare` the cells (..., h, w, n) of each row with those of `depth` rows from it on, and those of the last rows with each other"
+    lead, grad = rows.shape[:-3], torch.is_grad_enabled()
+    if not grad and lead.numel() > 1:  # map by map: a product of many overlapping views would copy them all
+        parts = [_meet(compare, one, depth) for one in rows.flatten(0, -4)]
+        return tuple(torch.stack(part).unflatten(0, lead) for part in zip(*parts))
     full = rows.shape[-3] - depth + 1  # rows with all the rows below that they need
     top, last = rows[..., :full, :, :], rows[..., full:, :, :].flatten(-3, -2)
-    if torch.is_grad_enabled() or top[..., 0, 0, 0].numel() > 1:  # gradients and batches of overlapping views would be copies
+    if grad:  # one product per distance: the gradient of overlapping views would be slow
         pairs = torch.cat([compare(top, rows[..., d:d+full, :, :]) for d in range(depth)], -1)
     else: pairs = compare(top, rows.unfold(-3, depth, 1).movedim(-1, -3).flatten(-3, -2))
     return pairs.flatten(-3), compare(last, last).flatten(-2)  # of (full, w, depth*w) and ((depth-1)*w, (depth-1)*w)
