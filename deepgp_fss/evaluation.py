@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['COUNTS', 'BINS', 'FINE', 'count_pixels', 'class_iou', 'miou', 'fb_iou', 'bootstrap', 'histograms', 'add_up', 'ece',
-           'auroc', 'risk_coverage', 'variance_where', 'episode_probability', 'evaluate', 'judge', 'read_rows',
-           'finish', 'summarise', 'describe_result', 'reliability_figure']
+           'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'episode_probability', 'evaluate', 'judge',
+           'read_rows', 'finish', 'summarise', 'describe_result', 'reliability_figure']
 
 # %% ../nbs/09_evaluation.ipynb #14e71b69
 import json
@@ -145,7 +145,17 @@ def variance_where(
              'objects not in the support': other & ~known, 'background': labels == 0}
     return {kind: [float(variance[where].double().sum()), int(where.sum())] for kind, where in kinds.items()}
 
-# %% ../nbs/09_evaluation.ipynb #d85b5766
+# %% ../nbs/09_evaluation.ipynb #c4026f53
+def variance_map(
+    model:DeepGPNet, # whose learner answered
+    z:Tensor, # (Z, h, w) what its learner answered for one query and class
+)->Tensor|None: # (h, w), or None if the model has no variance
+    "The GP's variance among the maps that the decoder reads: after the mean, in the centre of the window"
+    c = model.config
+    if c.learner != 'gp' or c.output == 'mean': return None
+    return z[model.mask_encoder.dim + (c.window**2//2 if c.output == 'covariance' else 0)].float()
+
+# %% ../nbs/09_evaluation.ipynb #39d8d10f
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
     episode:Episode, # a batch of one
@@ -158,10 +168,9 @@ def episode_probability(
     logits, z = model.infer(state, image(episode.query_images[:, m:m+1]), details=True)
     H, W = episode.originals[0][m].shape
     logits = unfit(logits[0, 0].float(), H, W)
-    c = model.config
-    if c.learner != 'gp' or c.output == 'mean': return logits.softmax(0)[1].cpu(), None
-    spread = z[-1][0, 0, 0, model.mask_encoder.dim + (c.window**2//2 if c.output == 'covariance' else 0)]
-    spread = F.interpolate(spread[None, None].float(), episode.query_images.shape[-2:], mode='bilinear')[0, 0]
+    spread = variance_map(model, z[-1][0, 0, 0])
+    if spread is None: return logits.softmax(0)[1].cpu(), None
+    spread = F.interpolate(spread[None, None], episode.query_images.shape[-2:], mode='bilinear')[0, 0]
     return logits.softmax(0)[1].cpu(), unfit(spread, H, W).clamp(0, 1).cpu()
 
 # %% ../nbs/09_evaluation.ipynb #0322d7d1

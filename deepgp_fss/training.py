@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'chec
            'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train',
            'episode_figure', 'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #ddb5ad13
+# %% ../nbs/08_training.ipynb #c166f4e1
 import csv
 import json
 import math
@@ -38,7 +38,7 @@ from torch.distributed.nn.functional import all_reduce
 
 from .datasets import DATASETS, FewShotData, open_data
 from .episodes import Augment, Episode, Episodes, episode_loader
-from .evaluation import bootstrap, evaluate, miou
+from .evaluation import bootstrap, evaluate, miou, variance_map
 from .files import BadFile, progress_bar, writable, write_atomically
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
@@ -503,7 +503,7 @@ def _fail(config, out, step, loss, episode, model, optimizer, main):
     raise TrainingStopped(f'The loss of step {step} is {loss}. Its episodes are {indices} of seed {config.recipe.seed}; they and the model as it was '
                           f'before the step are in {dump}. A lower lr, or precision no, often helps.')
 
-# %% ../nbs/08_training.ipynb #83f01366
+# %% ../nbs/08_training.ipynb #ae529d9b
 @torch.no_grad()
 def episode_figure(
     model:DeepGPNet, # any
@@ -516,9 +516,7 @@ def episode_figure(
     logits, z = model.infer(model.prepare(to_images(s), m), to_images(q[:, :1]), details=True)
     model.train(was)
     probability = logits[0, 0].softmax(0)[1].float().cpu()
-    maps, E = z[-1][0, 0, 0].float().cpu(), model.mask_encoder.dim
-    c = model.config
-    spread = None if c.learner != 'gp' or c.output == 'mean' else maps[E + (c.window**2//2 if c.output == 'covariance' else 0)]
+    spread = variance_map(model, z[-1][0, 0, 0].cpu())
     panels = [('support', s[0, 0], m[0, 0]), ('query and truth', q[0, 0], truth[0, 0])]
     fig, axs = plt.subplots(1, 3 + (spread is not None), figsize=(3*(3 + (spread is not None)), 3.2), layout='constrained')
     for ax, (title, image, mask) in zip(axs, panels):
