@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eval', 'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #a6cd455e
+# %% ../nbs/13_commands.ipynb #a563b104
 import argparse
 import hashlib
 import json
@@ -21,10 +21,11 @@ from fastcore.docments import docments
 from fastcore.script import Param, call_parse, store_true
 
 from .bench import bench_episode, bench_gp, episode_report, gp_report
-from .bench_data import bench_data, data_report
+from .bench_data import bench_cache, bench_data, cache_report, data_report
 from .datasets import MIN_AREA, FewShotData, open_data
 from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
+from .features import keep_features
 from .files import write_atomically
 from .model import ModelConfig, for_prediction, load_checkpoint
 from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
@@ -109,7 +110,7 @@ def _info(name, root, min_area, out, options, **_):
         print(f'  contact sheet: {save_fig(sheet, "contact_" + "_".join(key[:2]), out)}')
         plt.close(sheet)
 
-# %% ../nbs/13_commands.ipynb #a0bfa006
+# %% ../nbs/13_commands.ipynb #eca58d7c
 def _value(kind):
     "A parser of one option, from the type in a dataclass"
     if kind is bool:
@@ -131,6 +132,11 @@ def _add_settings(parser, cls):
         says = (comments[f.name] or '').replace('%', '%%')
         group.add_argument(f'--{f.name}', type=_value(f.type), default=argparse.SUPPRESS, metavar=f.name.upper(), help=says)
 
+def _cache_options(parser):
+    group = parser.add_argument_group('kept features of a frozen backbone')
+    group.add_argument('--cache_dir', help="where they are kept; default: features/ in the user's cache folder, or in $DEEPGP_FSS_CACHE")
+    group.add_argument('--cache_limit', type=float, default=50., help='largest size of all that is kept there, in GB (default 50)')
+
 def _data_options(parser):
     group = parser.add_argument_group('data')
     group.add_argument('--dataset', help='shapes (default), pascal, coco, coco2pascal or folder')
@@ -149,7 +155,7 @@ def _data(args, data=None):
         data[name] = int(value) if value.lstrip('-').isdigit() else value
     return dict(name='shapes') | data
 
-# %% ../nbs/13_commands.ipynb #42a8ba22
+# %% ../nbs/13_commands.ipynb #f9592ce1
 @_sentences
 def deepgp_train(
     args:list=None, # words of the command line; None: those of this process
@@ -166,6 +172,7 @@ def deepgp_train(
     parser.add_argument('--checkpoint_every', type=int, default=500, help='steps')
     parser.add_argument('--picture_every', type=int, default=1000, help='steps; 0: no pictures')
     parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
+    _cache_options(parser)
     _data_options(parser)
     for cls in (Recipe, ModelConfig): _add_settings(parser, cls)
     args = parser.parse_args(args)
@@ -176,11 +183,12 @@ def deepgp_train(
     if args.show: print(json.dumps(config.to_dict(), indent=1)); return
     if args.out is None: raise ValueError('where shall the run go? Give --out FOLDER.')
     if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
-    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download)
+    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download,
+                 features=dict(folder=args.cache_dir, limit=args.cache_limit))
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
-# %% ../nbs/13_commands.ipynb #5a49aa16
+# %% ../nbs/13_commands.ipynb #6bd47d05
 EPISODES = dict(pascal=5000, coco2pascal=5000, coco=20_000, folder=1000, shapes=1000)  # the first three as in the paper
 
 @_sentences
@@ -204,6 +212,8 @@ def deepgp_eval(
     parser.add_argument('--plain', action='store_true', help='scores only, do not judge the uncertainty')
     parser.add_argument('--workers', type=int, default=0, help='processes that load episodes')
     parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
+    parser.add_argument('--cache', action='store_true', help='keep the features of the backbone on disk; worth it if models share a frozen one')
+    _cache_options(parser)
     _data_options(parser)
     args = parser.parse_args(args)
     if min([1, *(args.shots or [1]), args.queries, args.episodes or 1]) < 1: raise ValueError('shots, queries and episodes must be at least 1.')
@@ -218,7 +228,7 @@ def deepgp_eval(
         write = dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format]
         print(write(ours_beside(args.table, results)))
 
-# %% ../nbs/13_commands.ipynb #43c55848
+# %% ../nbs/13_commands.ipynb #8b4f6a24
 def _evaluate_one(path, args):
     "Results of one model, for each number of shots"
     state = PartialState(cpu=args.cpu)
@@ -229,16 +239,18 @@ def _evaluate_one(path, args):
     data, recipe = _data(args, run.get('data')), run.get('recipe', {})
     fold = open_data(**data)
     size = args.size or recipe.get('size') or (96 if data['name'] == 'shapes' else 448)
+    keep = args.cache and not args.write_list
+    features = keep_features(model.encoder.to(state.device), fold.test, size, state, args.cache_dir, args.cache_limit) if keep else None
     model, results = for_prediction(model).to(state.device), []
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     for K in args.shots or [recipe.get('shots', 5)]:
         draws = read_episodes(args.list, fold.test, args.queries) if args.list else None
         if draws and len(draws[0].supports) != K: raise ValueError(f'{args.list} has episodes of {len(draws[0].supports)} shot(s), not {K}.')
         n = min(args.episodes or EPISODES[data['name']], len(draws) if draws else 10**9)
-        episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws)
+        episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws, features=features)
         if args.write_list: print(write_episodes(args.write_list, episodes)); return []
         key = dict(checkpoint=digest, data=fold.title, classes=list(fold.test.classes), shots=K, seed=args.seed, size=size,
-                   queries=args.queries, list=args.list)
+                   queries=args.queries, list=args.list) | (dict(features='kept') if args.cache else {})
         out = Path(args.out or path.parent/'eval')/f'{path.parent.name}_{data["name"]}_fold{data.get("fold", 0)}_{K}shot_seed{args.seed}'
         evaluate(model, episodes, out, key, not args.plain, args.workers, state.process_index, state.num_processes)
         state.wait_for_everyone()
@@ -254,16 +266,17 @@ def _evaluate_one(path, args):
         results.append(result)
     return results
 
-# %% ../nbs/13_commands.ipynb #df259b44
+# %% ../nbs/13_commands.ipynb #61138e22
 @call_parse
 @_sentences
 def deepgp_bench(
-    what:Param('what to measure: gp, episode or data', str),
+    what:Param('what to measure: gp, episode, data or cache', str),
     shots:Param('numbers of shots, separated by commas; default 1,5,10 for gp and 1,5 for episode', str)=None,
-    batch:Param('gp: episodes at a time', int)=1,
+    batch:Param('gp, cache: episodes at a time', int)=1,
     repeats:Param('rounds, of which the median is reported; default 15 for gp and 3 for episode', int)=None,
-    backbone:Param('episode: the image encoder', str)='resnet50',
-    size:Param('episode: side of the images; data: side of the window', int)=512,
+    backbone:Param('episode, cache: the image encoder', str)='resnet50',
+    size:Param('episode: side of the images; data, cache: side of the window', int)=512,
+    width:Param('cache: channels of the decoder', int)=256,
     compiled:Param('episode: measure torch.compile, too', store_true)=False,
     device:Param('cpu or cuda', str)='cpu',
     dataset:Param('data: a data set; default: generated photographs', str)=None,
@@ -273,16 +286,19 @@ def deepgp_bench(
     alone:Param('gp: leave GPyTorch and scikit-learn out', store_true)=False,
 ):
     "Time and peak memory, as ratios measured in one run"
-    if what not in ('gp', 'episode', 'data'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode or data.")
+    if what not in ('gp', 'episode', 'data', 'cache'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data or cache.")
     if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
     if device == 'cuda' and not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
-    if repeats is None: repeats = dict(gp=15, episode=3, data=1)[what]
+    if repeats is None: repeats = dict(gp=15, episode=3, data=1, cache=3)[what]
     if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')
-    shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5', data='5')[what], 'shots')
+    shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5', data='5', cache='5')[what], 'shots')
     if what == 'gp': result, report = bench_gp(shots, batch, repeats, device, others=not alone), gp_report
     elif what == 'data':
         data = open_data(dataset, root, min_images=shots[0] + 1).train if dataset else None
         result, report = bench_data(data, whole_numbers(workers, 'workers'), size, shots[0]), data_report
+    elif what == 'cache':
+        config = ModelConfig(backbone=backbone, decoder_width=width, freeze_backbone=True)
+        result, report = bench_cache(config, size, shots[0], batch, repeats), cache_report
     else: result, report = bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
     print(report(result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')

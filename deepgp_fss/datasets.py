@@ -68,7 +68,7 @@ def select_class(
     "The mask of one class"
     return np.where(labels == IGNORE, np.uint8(IGNORE), (labels == c).astype(np.uint8))
 
-# %% ../nbs/06_datasets.ipynb #caffad92
+# %% ../nbs/06_datasets.ipynb #9cdf7cd3
 class ImageSet:
     "Images with label maps; label `c` is called `classes[c-1]`"
     def __init__(self,
@@ -85,6 +85,7 @@ class ImageSet:
     def name(self, i): return self.items[i].name
     def image(self, i): "(H, W, 3) uint8"; return read_image(self.items[i].image)
     def labels(self, i): "(H, W) uint8"; return read_labels(self.items[i].mask)
+    def fingerprint(self, i): "Changes when the image does"; f = os.stat(self.items[i].image); return f'{self.name(i)} {f.st_size} {f.st_mtime_ns}'
 
     def load(self, i, c):
         "Image (H, W, 3) and mask (H, W) of class `c`: 1, 0, and 255 where it does not count"
@@ -301,20 +302,19 @@ def read_upright(
     if image.size[::-1] != tuple(shape): image = ImageOps.exif_transpose(image)
     return np.array(to_rgb(image))
 
-# %% ../nbs/06_datasets.ipynb #aa729f9e
+# %% ../nbs/06_datasets.ipynb #a389eab9
 class LabelMapFolder(ImageSet):
     "Photographs in one folder, label maps in another, names of the classes in `classes.txt`"
-    def image(self, i): return read_upright(self.items[i].image, open_image(self.items[i].mask).size[::-1])
+    def image(self, i): item = self.items[i]; return read_upright(item.image, open_image(item.mask).size[::-1])
 
-# %% ../nbs/06_datasets.ipynb #ac43f162
-class ClassFolder(ImageSet):
+# %% ../nbs/06_datasets.ipynb #ebbc3522
+class ClassFolder(LabelMapFolder):
     "One class to a folder: `items` are sorted by class, and `of[i]` is the class of item i"
     def __init__(self, items, classes, title, index_file):
         super().__init__(items, classes, title, index_file)
         number = {name: c for c, name in enumerate(self.classes, 1)}
         self.of = [number[item.image.parent.name] for item in self.items]
 
-    def image(self, i): return read_upright(self.items[i].image, open_image(self.items[i].mask).size[::-1])
     def mask(self, i, c):
         mask = read_mask(self.items[i].mask)
         return mask if c == self.of[i] else np.zeros_like(mask)
@@ -381,7 +381,7 @@ def _drawn(seed, split, i, side, difficulty):
     "Training returns to the same images again and again, so they are kept: 110 MB at most at 96x96"
     return draw_shapes(seed, split, i, side, difficulty)
 
-# %% ../nbs/06_datasets.ipynb #57c305d4
+# %% ../nbs/06_datasets.ipynb #2a996a76
 class ShapesSet(ImageSet):
     "Shapes-5^i as a set of images"
     def __init__(self,
@@ -394,6 +394,7 @@ class ShapesSet(ImageSet):
     def __len__(self): return len(self.shapes)
     def name(self, i): return f'{self.shapes.split}/{i}'
     def draw(self, i): s = self.shapes; return _drawn(s.seed, s.split, int(i), s.side, s.difficulty)
+    def fingerprint(self, i): return f'{self.shapes!r} {i}'
     def image(self, i): return self.draw(i)[0]
     def labels(self, i): return self.draw(i)[1]
     def load(self, i, c):
@@ -522,7 +523,7 @@ def folder_fold(fold, root, test_classes=None, folds=4, seed=0):
     side = lambda test: lambda: Subset(images, [i for i, s in enumerate(shown) if s == test])
     return f'{images.title}, {how}', (side(False), base), (side(True), tuple(sorted(novel)))
 
-# %% ../nbs/06_datasets.ipynb #8a6858ea
+# %% ../nbs/06_datasets.ipynb #12e2ea78
 class Subset(ImageSet):
     "Some images of a set"
     def __init__(self, images, which):
@@ -530,6 +531,7 @@ class Subset(ImageSet):
         self.of, self.which, self.classes, self.title = images, list(which), images.classes, images.title
     def __len__(self): return len(self.which)
     def name(self, i): return self.of.name(self.which[i])
+    def fingerprint(self, i): return self.of.fingerprint(self.which[i])
     def image(self, i): return self.of.image(self.which[i])
     def labels(self, i): return self.of.labels(self.which[i])
     def mask(self, i, c): return self.of.mask(self.which[i], c)

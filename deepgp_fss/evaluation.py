@@ -155,7 +155,7 @@ def variance_map(
     if c.learner != 'gp' or c.output == 'mean': return None
     return z[model.mask_encoder.dim + (c.window**2//2 if c.output == 'covariance' else 0)].float()
 
-# %% ../nbs/09_evaluation.ipynb #39d8d10f
+# %% ../nbs/09_evaluation.ipynb #9cc8d3fc
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
     episode:Episode, # a batch of one
@@ -163,9 +163,8 @@ def episode_probability(
 )->tuple: # probability (H, W) and variance (H, W) or None, at the original size
     "Predict one query of an episode"
     device = next(model.parameters()).device
-    image = lambda x: x.to(device).float().div_(255)
-    state = model.prepare(image(episode.support_images), episode.support_masks.to(device))
-    logits, z = model.infer(state, image(episode.query_images[:, m:m+1]), details=True)
+    state = model.prepare(episode.support_images.to(device), episode.support_masks.to(device))
+    logits, z = model.infer(state, episode.query_images[:, m:m+1].to(device), details=True)
     H, W = episode.originals[0][m].shape
     logits = unfit(logits[0, 0].float(), H, W)
     spread = variance_map(model, z[-1][0, 0, 0])

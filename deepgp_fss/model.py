@@ -6,7 +6,7 @@
 __all__ = ['ModelConfig', 'make_encoder', 'State', 'pad_to', 'DeepGPNet', 'check_images', 'save_checkpoint', 'read_header',
            'load_checkpoint', 'fold_batch_norm', 'for_prediction', 'QueryPath']
 
-# %% ../nbs/05_model.ipynb #20f1dbc8
+# %% ../nbs/05_model.ipynb #c4ef3825
 import copy
 import json
 from dataclasses import asdict, dataclass, fields
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from .decoder import Decoder
-from .encoders import RESNETS, MaskEncoder, PoolMaskEncoder, ResNetEncoder, SmallEncoder, TimmEncoder, fit_state
+from .encoders import RESNETS, Encoded, MaskEncoder, PoolMaskEncoder, ResNetEncoder, SmallEncoder, TimmEncoder, fit_state
 from .files import write_atomically
 from .learners import make_learner
 
@@ -89,7 +89,7 @@ def pad_to(
     h, w = x.shape[-2:]
     return F.pad(x, (0, -w % multiple, 0, -h % multiple))
 
-# %% ../nbs/05_model.ipynb #136fadc5
+# %% ../nbs/05_model.ipynb #3342e056
 class DeepGPNet(nn.Module):
     "Few-shot segmentation with a Gaussian process between encoders and decoder"
     def __init__(self,
@@ -119,8 +119,9 @@ class DeepGPNet(nn.Module):
             return {name: getattr(c, name) for name in ('kernel', 'output', 'noise_var', 'length_sq', 'window', 'max_points')} | thin
         return thin if c.learner == 'attention' else {}
 
-    def encode(self, images): # (B, K, 3, H, W) -> deep [(B, K, D, h, w)], shallow [(B*K, C, h', w')]
-        features = self.encoder(pad_to(images.flatten(0, 1), max(self.config.scales)))
+    def encode(self, images): # (B, K, 3, H, W), or Encoded -> deep [(B, K, D, h, w)], shallow [(B*K, C, h', w')]
+        if isinstance(images, Encoded): features = self.encoder.head([m.flatten(0, 1).float() for m in images.maps])
+        else: features = self.encoder(pad_to(images.flatten(0, 1), max(self.config.scales)))
         return [d.unflatten(0, images.shape[:2]) for d in features.deep], features.shallow
 
     def encode_masks(self, masks): # (B, K, N, H, W), of N classes -> [(B, K, N, E, h, w)]

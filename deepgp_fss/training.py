@@ -5,11 +5,12 @@
 # %% auto #0
 __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'check_recipe', 'pixel_weight', 'loss_sum',
            'SharedBatchNorm', 'share_batch_norm', 'make_optimizer', 'set_rate', 'pack_state', 'unpack_state',
-           'save_state', 'load_state', 'to_images', 'forward_backward', 'versions', 'git_state', 'TrainingStopped',
-           'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train',
-           'episode_figure', 'curves', 'write_report']
+           'save_state', 'load_state', 'forward_backward', 'versions', 'git_state', 'TrainingStopped', 'differences',
+           'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train', 'episode_figure',
+           'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #c166f4e1
+# %% ../nbs/08_training.ipynb #5d45c37a
+import copy
 import csv
 import json
 import math
@@ -37,13 +38,14 @@ from torch import Tensor, nn
 from torch.distributed.nn.functional import all_reduce
 
 from .datasets import DATASETS, FewShotData, open_data
-from .episodes import Augment, Episode, Episodes, episode_loader
+from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
+from .features import keep_features
 from .files import BadFile, progress_bar, writable, write_atomically
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
 
-# %% ../nbs/08_training.ipynb #0382d64f
+# %% ../nbs/08_training.ipynb #53055226
 @dataclass
 class Recipe:
     "How a model is trained; the defaults are the paper's"
@@ -63,16 +65,17 @@ class Recipe:
     precision:str = 'no'             # 'no' (float32), 'bf16' or 'fp16'; the GP computes in float32 in any case
     held_out:int = 0                 # training classes kept aside for validation, never those of the test fold
     skip_broken:bool = False         # replace episodes that meet a broken file, and count them
+    cache:bool = False               # keep the features of a frozen backbone on disk, in half precision
     seed:int = 0                     # of weights and episodes
 
-# %% ../nbs/08_training.ipynb #fe6061bd
+# %% ../nbs/08_training.ipynb #7b8344d0
 RECIPES = {
     'paper': dict(),
     'followup': dict(
         recipe=dict(optimizer='adamw', lr=5e-5, lr_backbone=1e-6, weight_decay=1e-3, decay=.1, foreground_weight=4., size=384),
         model=dict(scales=(32, 16), noise_var=.1)),
     'frozen': dict(
-        recipe=dict(lr=1e-4, augment=False),
+        recipe=dict(lr=1e-4, augment=False, cache=True),
         model=dict(freeze_backbone=True)),
     'shapes': dict(
         recipe=dict(iterations=2000, lr=1e-3, size=96, foreground_weight=4.),
@@ -95,7 +98,7 @@ class RunConfig:
     def from_dict(cls, values):
         return cls(**values | dict(model=ModelConfig.from_dict(values['model']), recipe=Recipe(**values['recipe'])))
 
-# %% ../nbs/08_training.ipynb #78d80fab
+# %% ../nbs/08_training.ipynb #92e111b9
 def make_config(
     preset:str='paper', # a name in `RECIPES`
     data:dict=None, # arguments of `open_data`, with its `name`; None: Shapes
@@ -114,11 +117,11 @@ def make_config(
         if part is None: raise ValueError(f'There is no setting {name!r}: choose among {", ".join(sorted(kinds["recipe"] | kinds["model"]))}.')
         parts[part][name] = value
     config = RunConfig(data, ModelConfig(**parts['model']), Recipe(**parts['recipe']), weights, preset)
-    check_recipe(config.recipe)
+    check_recipe(config.recipe, config.model)
     return config
 
-# %% ../nbs/08_training.ipynb #824b15a0
-def check_recipe(r):
+# %% ../nbs/08_training.ipynb #a6e5d8fb
+def check_recipe(r, model):
     "Raise a `ValueError` for settings that make no sense"
     for name in ('iterations', 'batch', 'shots', 'size'):
         if getattr(r, name) < 1: raise ValueError(f'{name} must be at least 1, but it is {getattr(r, name)}.')
@@ -127,6 +130,9 @@ def check_recipe(r):
         if not 0 < getattr(r, name) < math.inf: raise ValueError(f'{name} must be positive, but it is {getattr(r, name)}.')
     if r.optimizer not in ('adam', 'adamw'): raise ValueError(f"optimizer must be 'adam' or 'adamw', not {r.optimizer!r}.")
     if r.precision not in ('no', 'bf16', 'fp16'): raise ValueError(f"precision must be 'no', 'bf16' or 'fp16', not {r.precision!r}.")
+    if r.cache and (r.augment or not (model.freeze_backbone and model.freeze_bn)):
+        raise ValueError('Features can be kept only of a frozen backbone that sees images as they are: with cache, set freeze_backbone and freeze_bn '
+                         'true and augment false; or set cache false.')
 
 # %% ../nbs/08_training.ipynb #54f40e29
 def pixel_weight(
@@ -237,9 +243,7 @@ def load_state(path):
     except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as e:
         raise BadFile(f'{path} is no state of a training run, or is damaged ({type(e).__name__}: {e}).') from None
 
-# %% ../nbs/08_training.ipynb #5219da04
-def to_images(x): "uint8 -> [0, 1]"; return x.float().div_(255)
-
+# %% ../nbs/08_training.ipynb #8a691397
 def forward_backward(
     model:nn.Module, # wrapped by `accelerator`
     episode:Episode, # this process's share of the batch
@@ -256,7 +260,7 @@ def forward_backward(
     micro = recipe.micro or B
     for i in range(0, B, micro):
         s_images, s_masks, q_images, q_masks = (t[i:i+micro].to(device, non_blocking=True) for t in episode[:4])
-        with _last_only(model, i + micro >= B), accelerator.autocast(): logits = model(to_images(s_images), s_masks, to_images(q_images))
+        with _last_only(model, i + micro >= B), accelerator.autocast(): logits = model(s_images, s_masks, q_images)
         loss = loss_sum(logits, q_masks, recipe.foreground_weight)/max(counted, 1)
         with _last_only(model, i + micro >= B): accelerator.backward(loss*accelerator.num_processes)  # gradients are averaged over processes
         guess, truth, valid = logits.detach().argmax(2) == 1, q_masks == 1, q_masks != IGNORE
@@ -388,7 +392,7 @@ def validate(
     write_atomically(path, lambda part: part.write_text('\n'.join(['step,miou,low,high', *old, f'{step},{score:.4f},{low:.4f},{high:.4f}', ''])))
     return score
 
-# %% ../nbs/08_training.ipynb #e52f7ac4
+# %% ../nbs/08_training.ipynb #f420110d
 def train(
     config:RunConfig, # what to do
     out:Path, # folder of the run
@@ -399,6 +403,7 @@ def train(
     progress:bool=True, # show a bar
     cpu:bool=False, # do not use a GPU
     download:bool=False, # may the weights of the backbone be downloaded?
+    features:dict=None, # `folder` and `limit` of the `FeatureCache`, if the recipe uses one
 )->Path: # the model, once training has finished; None if it was asked to stop before
     "Train, or go on training"
     out, r = Path(out), config.recipe
@@ -414,7 +419,7 @@ def train(
             _open_run(config, out, resume)
         accelerator.wait_for_everyone()
         asked = stack.enter_context(asked_to_stop())
-        return _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress and main, download)
+        return _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress and main, download, features)
 
 # %% ../nbs/08_training.ipynb #607a50b7
 def _open_run(config, out, resume):
@@ -427,8 +432,8 @@ def _open_run(config, out, resume):
             raise TrainingStopped(f'The run in {out} has another configuration, so it cannot be resumed with this one: {"; ".join(changed)}.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #873902d3
-def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress, download=False):
+# %% ../nbs/08_training.ipynb #a32c770c
+def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress, download=False, features=None):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
     known = (out/'state.safetensors').exists()  # then the weights come from there
@@ -443,7 +448,9 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
         unpack_state(tensors, header['rest'], plain, optimizer)
         start = header['step']
         if accelerator.scaler is not None and header['scaler']: accelerator.scaler.load_state_dict(header['scaler'])
-    loader = episode_loader(episodes, r.batch, workers, start, accelerator.process_index, accelerator.num_processes)
+    seen = copy.copy(episodes)  # what the model sees: images, or their features
+    if r.cache: seen.features = keep_features(plain.encoder, data, r.size, accelerator, **features or {}, skip_broken=r.skip_broken, progress=progress)
+    loader = episode_loader(seen, r.batch, workers, start, accelerator.process_index, accelerator.num_processes)
     log = Log(out/'log.csv', start) if main else None
     board = _board(out/'tensorboard', start) if main else None
     recent = deque(maxlen=100)
@@ -461,7 +468,7 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
     for step, episode in zip(range(start, r.iterations), loader):
         set_rate(optimizer, r, step)
         loss, inter, union, stop = forward_backward(model, episode, accelerator, r, bool(asked))
-        if not math.isfinite(loss): _fail(config, out, step, loss, episode, plain, optimizer, main)
+        if not math.isfinite(loss): _fail(config, out, step, loss, episodes, episode.index, plain, optimizer, main)
         optimizer.step(); optimizer.zero_grad()
         if main:
             recent.append((loss, inter, union))
@@ -469,7 +476,7 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
             log.add(step=step, loss=loss, iou=inter/max(union, 1), lr=optimizer.param_groups[0]['lr'], skipped=int(episode.skipped.sum()))
             if board is not None: board.add_scalar('loss', loss, step); board.add_scalar('iou', iou, step)
             bar.set_postfix(loss=f'{mean:.3f}', IoU=f'{iou:.3f}', refresh=False); bar.update()
-            if picture_every and (step + 1) % picture_every == 0: _picture(plain, episode, out/f'pictures/step_{step + 1:06}.png')
+            if picture_every and (step + 1) % picture_every == 0: _picture(plain, collate([episodes[int(episode.index[0])]]), out/f'pictures/step_{step + 1:06}.png')
         last = step + 1 == r.iterations
         if last or stop or (step + 1) % checkpoint_every == 0:
             save(step + 1)
@@ -487,23 +494,24 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
     accelerator.wait_for_everyone()
     return out/'model.safetensors'
 
-# %% ../nbs/08_training.ipynb #ddc5ed00
+# %% ../nbs/08_training.ipynb #1297d7b4
 def _board(path, start):
     if find_spec('tensorboard') is None: return None
     from torch.utils.tensorboard import SummaryWriter
     return SummaryWriter(path, purge_step=start)
 
-def _fail(config, out, step, loss, episode, model, optimizer, main):
+def _fail(config, out, step, loss, episodes, index, model, optimizer, main):
     "Stop at a loss that is no number, and keep what is needed to look at it"
-    indices, dump = episode.index.tolist(), out/f'failed_step_{step:06}.safetensors'
+    indices, dump = index.tolist(), out/f'failed_step_{step:06}.safetensors'
     if main:
         tensors, rest = pack_state(model, optimizer)
+        episode = collate([episodes[i] for i in indices])
         batch = {f'episode.{n}': t.contiguous() for n, t in zip(Episode._fields[:6], episode[:6])}
         save_state(dump, tensors | batch, step=step, rest=rest, config=config.to_dict(), seed=config.recipe.seed, indices=indices)
     raise TrainingStopped(f'The loss of step {step} is {loss}. Its episodes are {indices} of seed {config.recipe.seed}; they and the model as it was '
                           f'before the step are in {dump}. A lower lr, or precision no, often helps.')
 
-# %% ../nbs/08_training.ipynb #ae529d9b
+# %% ../nbs/08_training.ipynb #b99cd53f
 @torch.no_grad()
 def episode_figure(
     model:DeepGPNet, # any
@@ -513,7 +521,7 @@ def episode_figure(
     was, device = model.training, next(model.parameters()).device
     model.eval()
     s, m, q, truth = (t[:1].to(device) for t in episode[:4])
-    logits, z = model.infer(model.prepare(to_images(s), m), to_images(q[:, :1]), details=True)
+    logits, z = model.infer(model.prepare(s, m), q[:, :1], details=True)
     model.train(was)
     probability = logits[0, 0].softmax(0)[1].float().cpu()
     spread = variance_map(model, z[-1][0, 0, 0].cpu())

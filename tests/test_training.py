@@ -59,7 +59,7 @@ def test_frozen_backbone_stays(tmp_path):
     config = make_config('frozen', dict(name='shapes', n_train=60, side=64), **SETTINGS | dict(backbone='resnet18', scales=(16,), size=64, iterations=2))
     torch.manual_seed(0)
     before = DeepGPNet(config.model).state_dict()
-    after = weights(train(config, tmp_path/'run', picture_every=0, progress=False, cpu=True))
+    after = weights(train(config, tmp_path/'run', picture_every=0, progress=False, cpu=True, features=dict(folder=tmp_path/'features')))
     changed = {k for k in before if not torch.equal(before[k], after[k])}
     assert changed and not any(k.startswith('encoder.') and not k.startswith('encoder.project') for k in changed)
 
@@ -314,6 +314,24 @@ def test_the_evaluation_command_resumes_and_repeats(whole, tmp_path):
     listed = subprocess.run([*args, tmp_path/'b', '--list', tmp_path/'list.txt'], env=environment(), capture_output=True, text=True, check=True)
     a, b = (json.loads(next((tmp_path/d).rglob('result.json')).read_text()) for d in 'ab')
     assert a['miou'] == b['miou'] and a['iou'] == b['iou'] and listed
+
+
+def test_an_evaluation_killed_at_random_points_gives_the_same_rows(whole, tmp_path):
+    def args(out): return [BIN/'deepgp_eval', whole.parent, '--shots', '1', '--episodes', '150', '--cpu', '--out', out]
+    subprocess.run(args(tmp_path/'whole'), env=environment(), check=True, capture_output=True)
+    chance, kills = random.Random(0), 0
+    for _ in range(3):
+        rows = lambda: sum(p.read_bytes().count(b'\n') for p in (tmp_path/'cut').rglob('part_*'))
+        begun, wait = rows(), chance.randint(5, 30)
+        run = subprocess.Popen(args(tmp_path/'cut'), env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        while run.poll() is None and rows() < begun + wait: time.sleep(.01)
+        run.send_signal(signal.SIGKILL)
+        kills += run.wait() == -signal.SIGKILL
+    assert kills >= 2
+    subprocess.run(args(tmp_path/'cut'), env=environment(), check=True, capture_output=True)
+    a, b = (sorted(p for p in (tmp_path/d).rglob('*') if p.is_file() and p.suffix != '.png') for d in ('whole', 'cut'))
+    assert [p.name for p in a] == [p.name for p in b] and len(a) >= 2
+    for x, y in zip(a, b): assert x.read_bytes() == y.read_bytes(), x.name
 
 
 # ---- end to end
