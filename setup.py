@@ -23,6 +23,7 @@ setup(
     keywords=cfg['keywords'],
     license={'apache2': 'Apache-2.0'}[cfg['license']],
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
+    package_data={cfg['lib_path']: ['pretrained/*']},
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
     extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm', 'tensorboard')},

@@ -7,7 +7,7 @@ __all__ = ['COUNTS', 'BINS', 'FINE', 'count_pixels', 'class_iou', 'miou', 'fb_io
            'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'episode_probability', 'evaluate', 'judge',
            'read_rows', 'finish', 'summarise', 'describe_result', 'reliability_figure']
 
-# %% ../nbs/09_evaluation.ipynb #14e71b69
+# %% ../nbs/09_evaluation.ipynb #7f296678
 import json
 import math
 import os
@@ -20,9 +20,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from .episodes import Episode, Episodes, collate, unfit
+from .episodes import Episode, Episodes, collate, fitting, unfit
 from .files import BadFile, progress_bar, write_atomically
 from .model import DeepGPNet
+from .training_free import TrainingFree
 from .shapes import IGNORE
 
 # %% ../nbs/09_evaluation.ipynb #bcb2b448
@@ -145,17 +146,15 @@ def variance_where(
              'objects not in the support': other & ~known, 'background': labels == 0}
     return {kind: [float(variance[where].double().sum()), int(where.sum())] for kind, where in kinds.items()}
 
-# %% ../nbs/09_evaluation.ipynb #c4026f53
+# %% ../nbs/09_evaluation.ipynb #844ee25f
 def variance_map(
     model:DeepGPNet, # whose learner answered
     z:Tensor, # (Z, h, w) what its learner answered for one query and class
 )->Tensor|None: # (h, w), or None if the model has no variance
-    "The GP's variance among the maps that the decoder reads: after the mean, in the centre of the window"
-    c = model.config
-    if c.learner != 'gp' or c.output == 'mean': return None
-    return z[model.mask_encoder.dim + (c.window**2//2 if c.output == 'covariance' else 0)].float()
+    "The GP's variance among the maps of its answer"
+    return None if model.variance_channel is None else z[model.variance_channel].float()
 
-# %% ../nbs/09_evaluation.ipynb #9cc8d3fc
+# %% ../nbs/09_evaluation.ipynb #9269c064
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
     episode:Episode, # a batch of one
@@ -163,9 +162,10 @@ def episode_probability(
 )->tuple: # probability (H, W) and variance (H, W) or None, at the original size
     "Predict one query of an episode"
     device = next(model.parameters()).device
+    (H, W), size = episode.originals[0][m].shape, episode.query_images.shape[-1]
+    margin = dict(content=fitting(H, W, size)) if isinstance(model, TrainingFree) else {}
     state = model.prepare(episode.support_images.to(device), episode.support_masks.to(device))
-    logits, z = model.infer(state, episode.query_images[:, m:m+1].to(device), details=True)
-    H, W = episode.originals[0][m].shape
+    logits, z = model.infer(state, episode.query_images[:, m:m+1].to(device), details=True, **margin)
     logits = unfit(logits[0, 0].float(), H, W)
     spread = variance_map(model, z[-1][0, 0, 0])
     if spread is None: return logits.softmax(0)[1].cpu(), None

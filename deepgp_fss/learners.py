@@ -30,7 +30,7 @@ def to_maps(
     "The inverse of `to_points`"
     return points.unflatten(1, (-1, *grid)).movedim(-1, 2)
 
-# %% ../nbs/03_learners.ipynb #c2f7518f
+# %% ../nbs/03_learners.ipynb #d5c769b8
 class GPLearner(nn.Module):
     "Gaussian process regression of mask encodings on deep features"
     OUTPUTS = 'mean', 'variance', 'covariance'
@@ -60,6 +60,15 @@ class GPLearner(nn.Module):
         "Condition the Gaussian process on the support"
         points = lambda maps: to_points(maps, self.support_stride)
         return self.gp.prepare(points(x_s), points(y_s), None if inside is None else points(inside)[..., 0] > .5)
+
+    def extend(self, state, x_s, y_s): # -> GPPosterior
+        "Add shots; only their rows of the factor are computed"
+        return state.extend(to_points(x_s, self.support_stride), to_points(y_s, self.support_stride))
+
+    def drop(self, state, shot, shots): # -> GPPosterior
+        "Forget one of `shots` images"
+        n = len(state)//shots
+        return state.drop(slice(shot*n, (shot + 1)*n))
 
     def infer(self,
         state:GPPosterior, # from `prepare`

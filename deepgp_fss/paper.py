@@ -111,7 +111,7 @@ def provenance(results):
     one = lambda r: f"{r.get('data', '?')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes, `{r.get('command', '?')}`"
     return 'ours: ' + '; '.join(map(one, results))
 
-# %% ../nbs/09a_paper.ipynb #fe190d96
+# %% ../nbs/09a_paper.ipynb #6fa790eb
 def ours_beside(
     name:str, # of a table in `TABLES`
     results:list, # of evaluations; each has `fold`, `shots` and `model`, its settings
@@ -119,7 +119,7 @@ def ours_beside(
     "A table of the paper with our measurements"
     benchmark = dict(coco='COCO-20^i, fold', transfer='COCO-20^i to PASCAL, fold').get(name, 'PASCAL-5^i, fold')
     fair = [r for r in results if r['data'].startswith(benchmark) and not r.get('part')]  # the same task, and all of it
-    table, final = TABLES[name], dict(output='covariance', mask_encoder='lwl', kernel='se')  # the paper's final model
+    table, final = TABLES[name], dict(learner='gp', output='covariance', mask_encoder='lwl', kernel='se')  # the paper's final model
     def pick(shots, fold, **other):
         fits = lambda model: all(model.get(k) == v for k, v in (final | other).items())
         return next((r for r in fair if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
