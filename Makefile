@@ -6,10 +6,10 @@ BIN    := $(VENV)/bin
 CORES  := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check test-nbs test-py notebooks readme lab hooks clean
+.PHONY: help install demo test check test-nbs test-py test-browser pages notebooks readme docs lab hooks clean
 
 help:  ## what you can do here
-	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: settings.ini setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "deepgp_fss needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make PYTHON=python3.12"; exit 1; }
@@ -35,6 +35,18 @@ test-nbs: $(VENV)/.installed  ## run the tests in every notebook
 	@echo "== running the notebooks"
 	OMP_NUM_THREADS=1 PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
 
+$(VENV)/.browser: $(VENV)/.installed
+	@echo "== adding voila and playwright"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[browser]'
+	@touch $@
+
+test-browser: $(VENV)/.browser  ## drive the tutorials in a real browser; needs Chromium; screenshots in figures/browser/
+	@command -v chromium > /dev/null || command -v chromium-browser > /dev/null || command -v google-chrome > /dev/null || { echo "There is no Chromium here: install it first, such as with apt-get install chromium fonts-dejavu-core."; exit 1; }
+	$(BIN)/python -m pytest -q tests/browser
+
+pages: $(VENV)/.browser  ## the tutorials as web pages on this machine, with voila
+	$(BIN)/voila --no-browser --Voila.ip=127.0.0.1 nbs/tutorials
+
 test-py: $(VENV)/.installed  ## run tests/ with pytest
 	@echo "== running pytest"
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests
@@ -45,6 +57,10 @@ notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, 
 
 readme: $(VENV)/.installed  ## README.md from nbs/index.ipynb
 	$(BIN)/python .ci/readme.py
+
+docs: $(VENV)/.installed  ## the notebooks as a web site in _docs/; start at _docs/index.html
+	@echo "== building the site and following its links"
+	OMP_NUM_THREADS=1 $(BIN)/python .ci/docs.py
 
 lab: $(VENV)/.installed  ## JupyterLab on the notebooks
 	$(BIN)/jupyter lab --ip=127.0.0.1 $$([ "$$(id -u)" != 0 ] || echo --allow-root) nbs

@@ -26,7 +26,7 @@ setup(
     package_data={cfg['lib_path']: ['pretrained/*']},
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
-    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm', 'tensorboard')},
+    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm', 'tensorboard', 'browser')},
     entry_points={
         'console_scripts': lines('console_scripts'),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},

@@ -436,9 +436,9 @@ class FewShotData:
         few = f'; left out for want of images: {self.names(self.left_out)}' if self.left_out else ''
         return f'{self.images.title}: {len(self.queries):,} images with {self.names(self.classes)}{few}'
 
-# %% ../nbs/06_datasets.ipynb #71f47972
+# %% ../nbs/06_datasets.ipynb #b3e636e5
 class Fold:
-    "Both sides of a fold: `train`, classes to learn from, and `test`, held-out classes in other images"
+    "Both sides of a fold: .train, classes to learn from, and .test, held-out classes in other images"
     def __init__(self, title, train, test): self.title, self._train, self._test = title, train, test
     def __repr__(self): return self.title
     @cached_property

@@ -79,9 +79,9 @@ class Encoded:
     @classmethod
     def stack(cls, several): "With one more dimension in front"; return cls([torch.stack(m) for m in zip(*(e.maps for e in several))], several[0].size)
 
-# %% ../nbs/02_encoders.ipynb #da08425f
+# %% ../nbs/02_encoders.ipynb #816bb11c
 class FrozenBatchNorm(ImageEncoder):
-    "Mixin: batch norm keeps its running statistics, whatever `train()` says"
+    "Mixin: batch norm keeps its running statistics, whatever `model.train()` says"
     freeze_bn = True
     def train(self, mode=True):
         super().train(mode)

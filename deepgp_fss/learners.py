@@ -168,7 +168,7 @@ class AttentionLearner(nn.Module):
         weights = (cosine(to_points(x_q), x_s)/self.temperature).softmax(-1)
         return to_maps(weights @ y_s, x_q.shape[-2:])
 
-# %% ../nbs/03_learners.ipynb #6d6409ce
+# %% ../nbs/03_learners.ipynb #06a0e749
 class TransductiveLearner(nn.Module):
     "RePRI: a linear classifier, fitted to the support and refined on each query image"
     def __init__(self,
@@ -193,9 +193,12 @@ class TransductiveLearner(nn.Module):
         score = self.scores(x_q, weight, bias)
         return torch.cat([-score, score], -1).mT.unflatten(-1, grid).unflatten(0, (-1, M))
 
-    @torch.enable_grad()
     def refine(self, x_s, y_s, x_q):
         "Gradient descent on weight (N, 1, D) and bias (N, 1, 1), every query image by itself"
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._descend(*(t.clone() for t in (x_s, y_s, x_q)))  # tensors of inference mode have no gradient
+
+    def _descend(self, x_s, y_s, x_q):
         weight = weighted_mean(x_s, y_s).clone().requires_grad_()
         bias = cosine(x_q, weight).mean(1, keepdim=True).detach().clone().requires_grad_()
         share = self.scores(x_q, weight, bias).sigmoid().mean(1).detach()

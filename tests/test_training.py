@@ -12,13 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torchvision
+from safetensors.torch import save_file
 
 from deepgp_fss import training
+from deepgp_fss.commands import deepgp_eval
 from deepgp_fss.datasets import open_data
 from deepgp_fss.episodes import Episodes
 from deepgp_fss.evaluation import FINE, add_up, auroc, bootstrap, class_iou, count_pixels, ece, evaluate, fb_iou, finish, histograms, judge, miou, summarise
 from deepgp_fss.files import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
+from deepgp_fss.paper import ours_beside
 from deepgp_fss.training import RECIPES, Recipe, TrainingStopped, load_state, make_config, make_optimizer, read_log, set_rate, train, training_data
 
 BIN = Path(sys.executable).parent
@@ -349,3 +353,24 @@ def test_a_short_training_learns_to_segment_new_classes(tmp_path):
     score = miou(rows, fold.test.classes)
     print(f'untrained {untrained:.3f}, everything {everything:.3f}, trained {score:.3f}')
     assert score > max(untrained, everything) + .1
+
+
+# ---- without training
+
+@pytest.mark.parametrize('learner', ['gp', 'prototype', 'multiprototype', 'attention', 'transductive'])
+def test_learners_are_evaluated_without_training(tmp_path, capsys, learner):
+    save_file({k: v.contiguous() for k, v in torchvision.models.resnet18(weights=None).state_dict().items()}, tmp_path/'resnet18.safetensors')
+    args = ['--learner', learner, '--backbone', 'resnet18', '--weights', str(tmp_path/'resnet18.safetensors'), '--data', *TINY, '--size', '48',
+            '--shots', '2', '--episodes', '6', '--cpu', '--out', str(tmp_path/'eval')]
+    deepgp_eval(args)
+    result = json.loads(next((tmp_path/'eval').rglob('result.json')).read_text())
+    assert result['model'] == dict(learner=learner, backbone='resnet18', levels=None, trained=False) and result['episodes'] == 6
+    assert f'--learner {learner}' in result['command'] and 'mIoU' in capsys.readouterr().out
+    table = ours_beside('ablation', [result | dict(data='PASCAL-5^i, fold 0', part='')])  # never among the paper's own settings
+    assert all(row['ours'] == row['ours F0'] == 'not measured' for row in table['rows'])
+
+
+def test_what_to_evaluate_must_be_said():
+    for args in ([], ['run', '--learner', 'gp']):
+        with pytest.raises(SystemExit, match='Name trained models, or a --learner'): deepgp_eval(args)
+    with pytest.raises(SystemExit, match='needs a trained backbone'): deepgp_eval(['--learner', 'gp'])

@@ -1,0 +1,271 @@
+"""The notebooks as a web site in _docs/, without quarto and without anything that a page would have to fetch.
+
+nbdev's own documentation pass hides cells, documents what is exported and links `names`; here its result becomes HTML.
+Formulas are MathML, pictures are inside the pages, and the source of every exported cell is there, folded. At the end
+every link within the site is followed; exits with 1 and a list when one leads nowhere or a page needs the network."""
+import ast
+import base64
+import html
+import mimetypes
+import os
+import re
+import shutil
+import sys
+import unicodedata
+from html.parser import HTMLParser
+from pathlib import Path
+from urllib.parse import unquote, urldefrag
+
+os.environ['IN_TEST'] = '1'  # as in nbdev_docs: no cell of a notebook exports
+
+from execnb.nbio import read_nb
+from latex2mathml.converter import convert
+from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
+from nbdev.config import get_config
+from nbdev.doclinks import nbglob
+from nbdev.processors import FilterDefaults, add_fold, insert_warning, mv_exports, rm_export
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
+
+ROOT = Path(__file__).resolve().parent.parent
+NBS, OUT = ROOT/'nbs', ROOT/'_docs'
+DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.M)
+WIDGET = 'application/vnd.jupyter.widget-view+json'
+REMOTE = re.compile(r'(https?:)?//')
+FETCH = r'@import|url\((?!["\']?data:)'
+EXPORTED = {'export', 'exports', 'exporti'}
+ATTRIBUTE = r'(<%s\b[^<>]*?\s%s=")([^"]*)(")'  # of a tag, in HTML where text has no raw < or >
+
+PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
+<title>{title}</title><meta name="description" content="{description}">
+<link rel="icon" href="data:,"><link rel="stylesheet" href="{up}style.css">
+</head>
+<body>
+<header><a href="{up}index.html">{site}</a><a class="menu" href="#pages">all pages</a></header>
+<main>
+<h1>{heading}</h1>
+{lead}{body}
+<footer>{turn}<p>Made from <code>{notebook}</code>.</p></footer>
+</main>
+<nav id="pages" aria-label="pages">{nav}</nav>
+</body>
+</html>
+"""
+
+
+# ---- from a notebook to HTML
+
+def styled(match):
+    "A letter in the Unicode block of its style: browsers know no other bold, script or blackboard letters in MathML"
+    style, text = match[1].replace('-', ' ').replace('double struck', 'double-struck').upper(), html.unescape(match[2])
+
+    def letter(c):
+        name = re.sub('^(LATIN|GREEK) | LETTER', '', unicodedata.name(c))
+        for full in (f'MATHEMATICAL {style} {name}', f'{style} {name}'):
+            try: return unicodedata.lookup(full)
+            except KeyError: pass
+        return c
+    return f'<mi>{"".join(map(letter, text))}</mi>'
+
+
+def mathml(tex, display='inline'):
+    number = re.search(r'\\tag\{(.*?)\}', tex)
+    try: math = convert(tex.replace(number[0], '') if number else tex, display=display)
+    except Exception as e: raise SystemExit(f'latex2mathml cannot read the formula {tex.strip()} ({type(e).__name__}): write it in simpler LaTeX.')
+    if unknown := re.search(r'>(\\\w+)<', math): raise SystemExit(f'latex2mathml does not know {unknown[1]} in {tex.strip()}: write it in simpler LaTeX.')
+    math = re.sub(r'<m[in] mathvariant="(bold|bold-italic|script|double-struck)">([^<]*)</m[in]>', styled, math)
+    return math if display == 'inline' else f'<span class="display">{math}{f"<span>({number[1]})</span>" if number else ""}</span>'
+
+
+class Renderer(IPythonRenderer):
+    def inline_math(self, body): return mathml(body)
+    def block_math(self, body): return mathml(body, 'block')
+    def latex_environment(self, name, body): return mathml(rf'\begin{{{name}}}{body}\end{{{name}}}', 'block')
+
+
+def markdown(text): return MarkdownWithMath(Renderer(escape=False)).render(text)
+def python(source): return highlight(source, PythonLexer(), HtmlFormatter())
+def picture(data, kind): return f'<img alt="what the code above draws" src="data:{kind};base64,{data}">'
+
+
+def output(o):
+    "The richest form of an output that needs neither a kernel nor a script"
+    if o.output_type == 'stream': return f'<pre>{html.escape("".join(o.text))}</pre>'
+    if o.output_type == 'error': return f'<pre>{html.escape(f"{o.ename}: {o.evalue}")}</pre>'
+    data = {k: v if isinstance(v, dict) else ''.join(v) for k, v in o.data.items()}
+    if 'text/html' in data: return data['text/html']
+    if 'text/markdown' in data: return markdown(data['text/markdown'])
+    if 'image/svg+xml' in data: return picture(base64.b64encode(data['image/svg+xml'].encode()).decode(), 'image/svg+xml')
+    for kind in ('image/png', 'image/jpeg'):
+        if kind in data: return picture(data[kind].replace('\n', ''), kind)
+    return '' if WIDGET in data else f'<pre>{html.escape(data.get("text/plain", ""))}</pre>'
+
+
+def screenshot(name):
+    "A live widget, as `make test-browser` saw it"
+    path = NBS.parent/f'figures/{name}.png'
+    return picture(base64.b64encode(path.read_bytes()).decode(), 'image/png') if path.exists() else ''
+
+
+def defined(source):
+    "Names that a cell defines at top level, and the methods of its classes"
+    tops, methods = [], []
+    for node in ast.parse(source).body:
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)): tops.append(node.name)
+        if isinstance(node, ast.Assign): tops += [t.id for t in node.targets if isinstance(t, ast.Name)]
+        if isinstance(node, ast.ClassDef): methods += [f'{node.name}.{m.name}' for m in node.body if isinstance(m, ast.FunctionDef)]
+    return tops, methods
+
+
+def documented(text):
+    "Output of `show_doc` with the anchor that nbdev's links expect, and without the link to GitHub: the source is below"
+    text = re.sub(r'\A---\n|\[source\]\([^)]*\)\{[^}]*\}\n', '', text)
+    return re.sub(r'^### (.+)$', lambda m: f'<h3 class="doc" id="{m[1].lower()}">{html.escape(m[1])}</h3>', text, count=1, flags=re.M)
+
+
+def code(cell):
+    options, source = dict(DIRECTIVE.findall(cell.source)), DIRECTIVE.sub('', cell.source).strip()
+    if options.get('include') == 'false': return ''
+    if cell.directives_.keys() & EXPORTED:
+        tops, methods = defined(source)
+        if not tops: return ''  # imports
+        return ''.join(f'<a id="{n.lower()}"></a>' for n in tops + methods) + f'<details><summary>Source of {", ".join(tops)}</summary>{python(source)}</details>'
+    if source.startswith('show_doc('):
+        for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']))
+    shown = '' if options.get('echo') == 'false' or not source else python(source)
+    made = ''.join(output(o) for o in cell.outputs) if options.get('output') != 'false' else ''
+    if widget := re.search(r'^(\w+_widget)\(.*\)\Z', source, re.M): made += screenshot(widget[1])
+    return shown + (made if options.get('output') == 'asis' else f'<div class="output">{made}</div>' if made else '')
+
+
+def rm_hidden(cell):
+    "Like nbdev's `rm_export`, but exported cells stay: they are for readers as well"
+    if cell.directives_.keys() & {'hide', 'default_exp'}: del cell['source']
+
+
+class Docs(FilterDefaults):
+    def base_procs(self): return [rm_hidden if p is rm_export else p for p in super().base_procs() if p not in (insert_warning, add_fold, mv_exports)]
+
+
+class Page:
+    def __init__(self, path):
+        nb = read_nb(path)
+        Docs()(nb)
+        self.path, self.title, self.lead = path, nb.frontmatter_.get('title', path.stem), nb.frontmatter_.get('description', '')
+        self.file = path.relative_to(NBS).with_name(nb.frontmatter_.get('output-file', f'{path.stem}.html'))
+        self.number = (re.match(r'\d+[a-z]?(?=_)', path.name) or [''])[0]
+        cells, source, seen = [], 0, {'pages'}
+        for cell in nb.cells:  # nbdev puts documentation behind the cell that defines the names, the last name first
+            if getattr(cell, 'has_sd', False): cells.insert(source, cell)
+            else: source = len(cells); cells.append(cell)
+
+        def once(match):
+            if match[2] in seen: return match[1].removesuffix(' id="')
+            seen.add(match[2])
+            return match[0]
+        self.body = re.sub(ATTRIBUTE % (r'\w+', 'id'), once, '\n'.join(markdown(c.source) if c.cell_type == 'markdown' else code(c) for c in cells if c.cell_type != 'raw'))
+        self.sections = [(m[1], re.sub('<a class="anchor-link".*|<.*?>', '', m[2])) for m in re.finditer('<h2 id="(.*?)">(.*?)</h2>', self.body)]
+
+
+# ---- from pages to a site
+
+def relative(target, page): return Path(os.path.relpath(target, page.file.parent)).as_posix()
+
+
+def settle(page, files, cfg):
+    "Links to notebooks become links to pages, links to other files of the project lead to its repository, pictures move in"
+    site = f'{cfg.doc_host}{cfg.doc_baseurl}/'
+
+    def link(match):
+        url, anchor = urldefrag(html.unescape(match[2]))
+        target = (page.path.parent/unquote(url)).resolve()
+        if url.startswith(site): url = relative(url.removeprefix(site), page)
+        elif not url or re.match(r'\w+:|/', url): return match[0]
+        elif target in files: url = relative(files[target], page)
+        elif target.is_relative_to(ROOT) and target.exists(): url = f'{cfg.git_url}/blob/{cfg.branch}/{target.relative_to(ROOT).as_posix()}'
+        return match[1] + html.escape(url + (f'#{anchor}' if anchor else '')) + match[3]
+
+    def inside(match):
+        file = page.path.parent/unquote(match[2])
+        if match[2].startswith('data:') or REMOTE.match(match[2]) or not file.is_file(): return match[0]
+        return f'{match[1]}data:{mimetypes.guess_type(file.name)[0]};base64,{base64.b64encode(file.read_bytes()).decode()}{match[3]}'
+    page.body = re.sub(ATTRIBUTE % ('img', 'src'), inside, re.sub(ATTRIBUTE % ('a', 'href'), link, page.body))
+
+
+def contents(pages, here):
+    "All pages in reading order, folder by folder, with the sections of this one"
+    lines, folder = [], Path()
+    for p in pages:
+        if p.file.parent != folder: folder = p.file.parent; lines.append(f'</ul><h2>{html.escape(folder.as_posix().capitalize())}</h2><ul>')
+        sections = ''.join(f'<li><a href="#{i}">{t}</a></li>' for i, t in p.sections) if p is here else ''
+        lines.append(f'<li><a {"aria-current=page " * (p is here)}href="{relative(p.file, here)}"><span>{p.number}</span> {html.escape(p.title)}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>')
+    return '<ul>' + '\n'.join(lines) + '</ul>'
+
+
+def write(pages, cfg):
+    shutil.rmtree(OUT, ignore_errors=True)
+    for i, p in enumerate(pages):
+        turn = [(rel, arrow.format(html.escape(q.title)), q) for rel, arrow, q in (('prev', '← {}', pages[i-1] if i else None), ('next', '{} →', pages[i+1] if i+1 < len(pages) else None)) if q]
+        text = PAGE.format(
+            title=html.escape(p.title if p.title == cfg.title else f'{p.title} · {cfg.title}'), description=html.escape(p.lead), up='../'*len(p.file.parts[1:]),
+            site=html.escape(cfg.title), heading=html.escape(p.title), lead=f'<p class="lead">{html.escape(p.lead)}</p>\n' if p.lead else '', body=p.body,
+            turn=''.join(f'<a rel="{rel}" href="{relative(q.file, p)}">{t}</a>' for rel, t, q in turn), notebook=p.path.relative_to(ROOT).as_posix(), nav=contents(pages, p))
+        (OUT/p.file).parent.mkdir(parents=True, exist_ok=True)
+        (OUT/p.file).write_text(text, encoding='utf-8')
+    (OUT/'style.css').write_text((ROOT/'.ci'/'docs.css').read_text() + HtmlFormatter(style='xcode').get_style_defs('.highlight'), encoding='utf-8')
+
+
+class Reader(HTMLParser):
+    "Ids and addresses of a page, as a browser would find them"
+    def __init__(self, file):
+        super().__init__()
+        self.ids, self.addresses, self.styles = set(), [], ''
+        self.feed(file.read_text(encoding='utf-8'))
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        if 'id' in attrs: self.ids.add(attrs['id'])
+        self.styles += attrs.get('style') or ''
+        self.addresses += [(tag, attrs[k]) for k in ('href', 'src', 'srcset', 'poster', 'data') if attrs.get(k)]
+
+    def handle_data(self, data):
+        if self.cdata_elem == 'style': self.styles += data
+
+
+def check(pages):
+    "What is wrong with the site as it lies on the disk, in sentences, and the number of links in it"
+    read, wrong, links = {OUT/p.file: Reader(OUT/p.file) for p in pages}, [], 0
+    for page in pages:
+        name, here = f'{page.file} (from {page.path.relative_to(ROOT)})', read[OUT/page.file]
+        for tag, address in here.addresses:
+            if REMOTE.match(address):
+                if tag != 'a': wrong.append(f'{name} fetches <{tag}> from {address}: keep a copy in the project.')
+            elif not re.match(r'\w+:', address):
+                url, anchor = urldefrag(address)
+                target, links = Path(os.path.normpath(OUT/page.file.parent/unquote(url))) if url else OUT/page.file, links + 1
+                if not target.is_file(): wrong.append(f'{name} points to {address}, and there is no such file.')
+                elif anchor and target in read and not {anchor, unquote(anchor)} & read[target].ids: wrong.append(f'{name} points to {address}, and that page has no such anchor.')
+        if re.search(FETCH, here.styles): wrong.append(f'{name} has a style that fetches something.')
+    if re.search(FETCH, (OUT/'style.css').read_text(encoding='utf-8')): wrong.append('style.css fetches something.')
+    return wrong, links
+
+
+def main():
+    os.chdir(ROOT)
+    cfg = get_config()
+    pages = [Page(p.resolve()) for p in sorted(map(Path, nbglob()), key=lambda p: (p.name != cfg.readme_nb, len(p.parts), p.as_posix()))]
+    files = {p.path: p.file for p in pages}
+    if len(set(files.values())) < len(files): raise SystemExit('Two notebooks make the same page: ' + ', '.join(sorted(map(str, files.values()))))
+    for p in pages: settle(p, files, cfg)
+    write(pages, cfg)
+    wrong, links = check(pages)
+    for sentence in wrong: print(sentence, file=sys.stderr)
+    print(f'{len(pages)} pages in {OUT.relative_to(ROOT)}/, {links} links followed, {len(wrong)} lead nowhere or need the network')
+    return bool(wrong)
+
+
+if __name__ == '__main__': sys.exit(main())
