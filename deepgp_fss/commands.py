@@ -311,7 +311,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
         results.append(result)
     return results
 
-# %% ../nbs/13_commands.ipynb #3137ee92
+# %% ../nbs/13_commands.ipynb #77ac77cb
 @_sentences
 def deepgp_segment(
     args:list=None, # words of the command line; None: those of this process
@@ -333,6 +333,7 @@ def deepgp_segment(
     args = parser.parse_args(args)
     if args.model and args.weights: raise ValueError('a model or the weights of a backbone, not both: give --model or --weights.')
     if args.batch < 1: raise ValueError('batch must be at least 1.')
+    if len(set(args.classes or [])) < len(args.classes or []): raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
     pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
     if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, args.size or 448, device, args.download)
     else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)

@@ -154,7 +154,7 @@ def variance_map(
     "The GP's variance among the maps of its answer"
     return None if model.variance_channel is None else z[model.variance_channel].float()
 
-# %% ../nbs/09_evaluation.ipynb #9269c064
+# %% ../nbs/09_evaluation.ipynb #44bd9750
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
     episode:Episode, # a batch of one
@@ -169,7 +169,7 @@ def episode_probability(
     logits = unfit(logits[0, 0].float(), H, W)
     spread = variance_map(model, z[-1][0, 0, 0])
     if spread is None: return logits.softmax(0)[1].cpu(), None
-    spread = F.interpolate(spread[None, None], episode.query_images.shape[-2:], mode='bilinear')[0, 0]
+    spread = F.interpolate(spread[None, None], scale_factor=model.stride, mode='bilinear')[0, 0, :size, :size]
     return logits.softmax(0)[1].cpu(), unfit(spread, H, W).clamp(0, 1).cpu()
 
 # %% ../nbs/09_evaluation.ipynb #0322d7d1

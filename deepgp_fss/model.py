@@ -89,7 +89,7 @@ def pad_to(
     h, w = x.shape[-2:]
     return F.pad(x, (0, -w % multiple, 0, -h % multiple))
 
-# %% ../nbs/05_model.ipynb #a7696603
+# %% ../nbs/05_model.ipynb #b2a830bd
 class DeepGPNet(nn.Module):
     "Few-shot segmentation with a Gaussian process between encoders and decoder"
     def __init__(self,
@@ -112,6 +112,9 @@ class DeepGPNet(nn.Module):
         self.learners = nn.ModuleList(make_learner(c.learner, **self.learner_settings(s)) for s in c.scales)
         z_channels = [l.channels(self.mask_encoder.dim) for l in self.learners]
         self.decoder = Decoder(z_channels, self.encoder.shallow_channels, c.decoder_width, c.final_relu, c.upsample)
+
+    @property
+    def stride(self): "Of the finest deep map"; return self.config.scales[-1]
 
     @property
     def variance_channel(self):

@@ -123,7 +123,8 @@ IMAGES = dict(
     alpha=lambda d: saved(d, Image.fromarray(PIXELS).convert('RGBA'), 'a.png'),
     deep=lambda d: png(d/'a.png', 16, 2, [(r.astype('>u2')*257).astype('>u2').tobytes() for r in PIXELS]))
 GREYS = dict(
-    array=lambda d: GREY, third=lambda d: GREY[..., None], floats=lambda d: GREY/255, sixteen=lambda d: GREY.astype(np.uint16)*257, tensor=lambda d: torch.from_numpy(GREY.copy()),
+    array=lambda d: GREY, third=lambda d: GREY[..., None], floats=lambda d: GREY/255, sixteen=lambda d: GREY.astype(np.uint16)*257,
+    tensor=lambda d: torch.from_numpy(GREY.copy()),
     first=lambda d: torch.from_numpy(GREY.copy())[None], pil=lambda d: Image.fromarray(GREY), alpha=lambda d: Image.fromarray(GREY).convert('LA'),
     path=lambda d: saved(d, Image.fromarray(GREY), 'g.png'), deep=lambda d: saved(d, Image.fromarray(GREY.astype(np.uint16)*257), 'g.png'),
     deep_tiff=lambda d: saved(d, Image.fromarray(GREY.astype(np.uint16)*257), 'g.tif'), pil_32=lambda d: Image.fromarray(GREY.astype(np.int32)))
@@ -176,12 +177,11 @@ def test_what_is_transparent_is_white(tmp_path):
     assert (as_image(png(tmp_path/'t.png', 8, 0, [bytes([1, 2, 3])], tRNS=struct.pack('>H', 2)))[0, :, 0] == [1, 255, 3]).all()
 
 
-@pytest.mark.xfail(strict=True, reason='as_image drops the alpha channel of arrays and tensors, but composes that of PIL images and files on white')
 def test_what_is_transparent_is_white_in_an_array_too():
-    assert np.array_equal(as_image(np.array(half_clear())), on_white()) and np.array_equal(as_image(torch.from_numpy(np.array(half_clear())).permute(2, 0, 1)), on_white())
+    assert np.array_equal(as_image(np.array(half_clear())), on_white())
+    assert np.array_equal(as_image(torch.from_numpy(np.array(half_clear())).permute(2, 0, 1)), on_white())
 
 
-@pytest.mark.xfail(strict=True, reason="_on_white converts I;16 to RGBA, which clips at 255 instead of scaling")
 def test_sixteen_bits_with_a_transparent_value(tmp_path):
     file = png(tmp_path/'t.png', 16, 0, [np.array([257*v for v in (0, 9, 100, 255)], '>u2').tobytes()], tRNS=struct.pack('>H', 9*257))
     assert as_image(file)[0, :, 0].tolist() in ([0, 255, 100, 255], [0, 9, 100, 255])
@@ -189,8 +189,10 @@ def test_sixteen_bits_with_a_transparent_value(tmp_path):
 
 def test_sixteen_bits_are_scaled_alike_in_arrays_and_files(tmp_path):
     ramp = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-    out = [as_image(x) for x in (ramp, torch.from_numpy(ramp), Image.fromarray(ramp), saved(tmp_path, Image.fromarray(ramp), 'r.png'), saved(tmp_path, Image.fromarray(ramp), 'r.tif'))]
-    assert all(np.array_equal(x, out[0]) for x in out) and (np.diff(out[0][..., 0].ravel().astype(int)) >= 0).all() and (out[0].min(), out[0].max()) == (0, 255)
+    files = [saved(tmp_path, Image.fromarray(ramp), name) for name in ('r.png', 'r.tif')]
+    out = [as_image(x) for x in (ramp, torch.from_numpy(ramp), Image.fromarray(ramp), *files)]
+    assert all(np.array_equal(x, out[0]) for x in out) and (np.diff(out[0][..., 0].ravel().astype(int)) >= 0).all()
+    assert (out[0].min(), out[0].max()) == (0, 255)
 
 
 UPRIGHT = {1: lambda x: x, 2: lambda x: x[:, ::-1], 3: lambda x: x[::-1, ::-1], 4: lambda x: x[::-1], 5: lambda x: x.swapaxes(0, 1),
@@ -202,28 +204,26 @@ def test_photographs_stand_upright(orientation, tmp_path):
     exif = Image.Exif()
     exif[0x112] = orientation
     for name, error in (('e.png', 0), ('e.jpg', 8), ('e.tif', 0)):
-        file = saved(tmp_path, Image.fromarray(np.kron(PIXELS[:5, :7], np.ones((8, 8, 1), np.uint8))), name, exif=exif, **dict(quality=95) if name == 'e.jpg' else {})
-        upright = np.kron(UPRIGHT[orientation](PIXELS[:5, :7]), np.ones((8, 8, 1), np.uint8))
+        lying, upright = (np.kron(x, np.ones((8, 8, 1), np.uint8)) for x in (PIXELS[:5, :7], UPRIGHT[orientation](PIXELS[:5, :7])))
+        file = saved(tmp_path, Image.fromarray(lying), name, exif=exif, **dict(quality=95) if name == 'e.jpg' else {})
         with Image.open(file) as opened: results = as_image(file), as_image(opened)
         for out in results: assert out.shape == upright.shape and np.abs(out.astype(int) - upright)[2::8, 2::8].mean() <= error
 
 
-@pytest.mark.xfail(strict=True, raises=SyntaxError, reason='exif_transpose raises SyntaxError for EXIF data that is no TIFF, and nobody catches it')
-def test_a_photograph_with_damaged_exif_is_read_or_named(tmp_path):
-    file = saved(tmp_path, Image.fromarray(PIXELS), 'e.png', exif=b'garbage')
-    try: assert np.array_equal(as_image(file), PIXELS)
-    except BadFile as e: assert 'e.png' in str(e)
+def test_damaged_exif_data_is_passed_over(tmp_path):
+    assert np.array_equal(as_image(saved(tmp_path, Image.fromarray(PIXELS), 'e.png', exif=b'garbage')), PIXELS)
 
 
-@pytest.mark.xfail(strict=True, raises=OSError, reason='a PIL image is decoded when first used, which as_image does outside of open_image')
 def test_an_opened_file_that_is_cut_is_named(tmp_path):
     damaged(tmp_path)
     with pytest.raises(BadFile, match='image 3'): as_image(Image.open(tmp_path/'cut.jpg'), 'image 3')
 
 
 NO_IMAGES = dict(
-    nothing=(None, 'NoneType'), number=(3, 'int'), list=([[1, 2], [3, 4]], 'list'), shape=(np.zeros((4, 4, 7)), '(4, 4, 7)'), batch=(torch.zeros(1, 3, 4, 5), '(1, 3, 4, 5)'),
-    vector=(np.zeros(5), '(5,)'), empty=(np.zeros((0, 5, 3), np.uint8), '(0, 5, 3)'), bytes_as_floats=(PIXELS.astype(float), '0 to 1'), negative=(np.full((4, 4), -.1), '0 to 1'),
+    nothing=(None, 'NoneType'), number=(3, 'int'), list=([[1, 2], [3, 4]], 'list'), shape=(np.zeros((4, 4, 7)), '(4, 4, 7)'),
+    batch=(torch.zeros(1, 3, 4, 5), '(1, 3, 4, 5)'),
+    vector=(np.zeros(5), '(5,)'), empty=(np.zeros((0, 5, 3), np.uint8), '(0, 5, 3)'), bytes_as_floats=(PIXELS.astype(float), '0 to 1'),
+    negative=(np.full((4, 4), -.1), '0 to 1'),
     above=(torch.full((3, 4, 4), 1.01), '0 to 1'), nan=(np.full((4, 4, 3), np.nan), 'no numbers'), one_nan=(torch.tensor([[.5, np.nan]]), 'no numbers'),
     infinite=(np.array([[.5, np.inf]]), '0 to 1'), whole=(PIXELS.astype(int), 'int64'), complex=(PIXELS.astype(complex), 'complex128'))
 
@@ -238,8 +238,8 @@ def test_what_is_no_image_is_named_in_one_sentence(what):
 def damaged(folder):
     "Files that are no images, by name"
     photograph = saved(folder, Image.fromarray(np.kron(PIXELS, np.ones((8, 8, 1), np.uint8))), 'whole.jpg').read_bytes()
-    contents = {'text.jpg': b'no image at all', 'empty.png': b'', 'cut.jpg': photograph[:len(photograph)//2], 'header.jpg': photograph[:20], 'zeros.png': bytes(500),
-                'cut.png': saved(folder, Image.fromarray(PIXELS), 'whole.png').read_bytes()[:300]}
+    contents = {'text.jpg': b'no image at all', 'empty.png': b'', 'zeros.png': bytes(500),
+                'cut.jpg': photograph[:len(photograph)//2], 'header.jpg': photograph[:20], 'cut.png': saved(folder, Image.fromarray(PIXELS), 'whole.png').read_bytes()[:300]}
     for name, data in contents.items(): (folder/name).write_bytes(data)
     for name in ('whole.jpg', 'whole.png'): (folder/name).unlink()
     return list(contents)
@@ -253,16 +253,13 @@ def test_files_that_are_no_images_are_named_in_one_sentence(tmp_path):
     with pytest.raises(BadFile, match='cannot be read as an image'): as_image(tmp_path)
 
 
-@pytest.mark.xfail(strict=True, reason='to_rgb turns a PIL image of mode F with NaN into bytes without a word, and one with values of 0 to 1 into black')
-def test_floating_pil_images_are_refused_or_read_like_arrays(tmp_path):
+def test_floating_pil_images_are_read_like_arrays(tmp_path):
     values = np.random.default_rng(0).random((20, 30)).astype(np.float32)
-    for form in (Image.fromarray(values), saved(tmp_path, Image.fromarray(values), 'f.tif')):
-        try: assert np.array_equal(as_image(form), as_image(values))
-        except BadFile: pass
-    with pytest.raises(BadFile): as_image(Image.fromarray(np.full((4, 4), np.nan, np.float32)))
+    for form in (Image.fromarray(values), saved(tmp_path, Image.fromarray(values), 'f.tif')): assert np.array_equal(as_image(form), as_image(values))
+    with pytest.raises(BadFile, match='no numbers'): as_image(Image.fromarray(np.full((4, 4), np.nan, np.float32)))
+    with pytest.raises(BadFile, match='f.tif'): as_image(saved(tmp_path, Image.fromarray(100*values), 'f.tif'))
 
 
-@pytest.mark.xfail(strict=True, raises=TypeError, reason='numpy has no bfloat16, so a tensor of it ends in a TypeError of PyTorch')
 def test_bfloat16_tensors():
     assert np.abs(as_image(torch.from_numpy(PIXELS/255).permute(2, 0, 1).bfloat16()).astype(int) - PIXELS).max() <= 1
     assert np.array_equal(as_mask(torch.ones(4, 6).bfloat16(), (4, 6)), np.ones((4, 6)))
@@ -274,12 +271,17 @@ HALF = np.zeros((4, 6), bool)
 HALF[:, 1:4] = True
 BYTES = HALF.astype(np.uint8)
 MASKS = dict(
-    bool=lambda d: HALF, ones=lambda d: HALF.astype(int), white=lambda d: 255*BYTES, floats=lambda d: HALF.astype(float), tensor=lambda d: torch.from_numpy(HALF),
-    white_tensor=lambda d: torch.from_numpy(255*BYTES), float_tensor=lambda d: torch.from_numpy(BYTES*1.).requires_grad_(), first=lambda d: torch.from_numpy(BYTES)[None],
-    third=lambda d: BYTES[..., None], lists=lambda d: BYTES.tolist(), pil_bits=lambda d: Image.fromarray(HALF), pil_grey=lambda d: Image.fromarray(255*BYTES),
+    bool=lambda d: HALF, ones=lambda d: HALF.astype(int), white=lambda d: 255*BYTES, floats=lambda d: HALF.astype(float),
+    tensor=lambda d: torch.from_numpy(HALF),
+    white_tensor=lambda d: torch.from_numpy(255*BYTES), float_tensor=lambda d: torch.from_numpy(BYTES*1.).requires_grad_(),
+    first=lambda d: torch.from_numpy(BYTES)[None],
+    third=lambda d: BYTES[..., None], lists=lambda d: BYTES.tolist(), pil_bits=lambda d: Image.fromarray(HALF),
+    pil_grey=lambda d: Image.fromarray(255*BYTES),
     pil_rgb=lambda d: Image.fromarray(255*BYTES).convert('RGB'), pil_alpha=lambda d: Image.fromarray(255*BYTES).convert('LA'),
-    bits=lambda d: saved(d, Image.fromarray(HALF), 'm.png'), grey=lambda d: str(saved(d, Image.fromarray(255*BYTES), 'm.png')), dark=lambda d: saved(d, Image.fromarray(BYTES), 'm.png'),
-    rgb=lambda d: saved(d, Image.fromarray(255*BYTES).convert('RGB'), 'm.png'), rgba=lambda d: saved(d, Image.fromarray(255*BYTES).convert('RGBA'), 'm.png'),
+    bits=lambda d: saved(d, Image.fromarray(HALF), 'm.png'), grey=lambda d: str(saved(d, Image.fromarray(255*BYTES), 'm.png')),
+    dark=lambda d: saved(d, Image.fromarray(BYTES), 'm.png'),
+    rgb=lambda d: saved(d, Image.fromarray(255*BYTES).convert('RGB'), 'm.png'),
+    rgba=lambda d: saved(d, Image.fromarray(255*BYTES).convert('RGBA'), 'm.png'),
     deep=lambda d: saved(d, Image.fromarray(BYTES.astype(np.uint16)), 'm.png'), coloured=lambda d: saved(d, with_palette(BYTES), 'm.png'))
 
 
@@ -297,14 +299,14 @@ def test_every_form_of_a_mask_is_the_same_mask(form, tmp_path):
 
 def test_label_maps_keep_their_labels(tmp_path):
     labels = np.array([[0, 1, 2], [7, 254, 255]], np.uint8)
-    forms = labels, labels.astype(np.int64), labels.astype(float), torch.from_numpy(labels), Image.fromarray(labels), with_palette(labels), saved(tmp_path, with_palette(labels), 'l.png'), \
-        saved(tmp_path, Image.fromarray(labels), 'l.tif'), Image.fromarray(labels.astype(np.uint16)), Image.fromarray(labels.astype(np.int32))
+    pictures = Image.fromarray(labels), with_palette(labels), Image.fromarray(labels.astype(np.uint16)), Image.fromarray(labels.astype(np.int32))
+    files = saved(tmp_path, with_palette(labels), 'l.png'), saved(tmp_path, Image.fromarray(labels), 'l.tif')
+    forms = labels, labels.astype(np.int64), labels.astype(float), torch.from_numpy(labels), *pictures, *files
     for form in forms: assert np.array_equal(as_mask(form, (2, 3)), labels)
     assert as_mask(np.array([[0, 1, 255]]), (1, 3)).tolist() == [[0, 1, 255]]  # beside a label, 255 is not to be counted
     assert as_mask(np.array([[0, 0, 255]]), (1, 3)).tolist() == [[0, 0, 1]] and as_mask(np.array([[255]]), (1, 1)).tolist() == [[1]]
 
 
-@pytest.mark.xfail(strict=True, reason='as_mask does not turn a mask as its EXIF data says, though as_image does')
 def test_masks_stand_upright(tmp_path):
     exif = Image.Exif()
     exif[0x112] = 3
@@ -313,9 +315,12 @@ def test_masks_stand_upright(tmp_path):
 
 
 NO_MASKS = dict(
-    size=(HALF.T, '4x6', '6x4'), longer=(np.ones((4, 7)), '7x4', '6x4'), colours=(Image.fromarray(PIXELS[:4, :6]), 'colours'), rgb_array=(PIXELS[:4, :6], '(4, 6, 3)'),
-    fractions=(HALF*.5, 'no labels'), negative=(-HALF.astype(int), 'no labels'), above=(256*HALF.astype(int), 'no labels'), nan=(np.where(HALF, np.nan, 0), 'no labels'),
-    infinite=(np.where(HALF, np.inf, 0), 'no labels'), deep_white=(Image.fromarray(65535*BYTES.astype(np.uint16)), 'no labels'), nothing=(None, 'shape ()'), vector=(np.ones(24), '(24,)'))
+    size=(HALF.T, '4x6', '6x4'), longer=(np.ones((4, 7)), '7x4', '6x4'), colours=(Image.fromarray(PIXELS[:4, :6]), 'colours'),
+    rgb_array=(PIXELS[:4, :6], '(4, 6, 3)'),
+    fractions=(HALF*.5, 'no labels'), negative=(-HALF.astype(int), 'no labels'), above=(256*HALF.astype(int), 'no labels'),
+    nan=(np.where(HALF, np.nan, 0), 'no labels'),
+    infinite=(np.where(HALF, np.inf, 0), 'no labels'), deep_white=(Image.fromarray(65535*BYTES.astype(np.uint16)), 'no labels'),
+    nothing=(None, 'shape ()'), vector=(np.ones(24), '(24,)'))
 
 
 @pytest.mark.parametrize('what', NO_MASKS)
@@ -325,7 +330,6 @@ def test_what_is_no_mask_is_named_in_one_sentence(what):
     sentence(error, 'the mask of image 7', *words)
 
 
-@pytest.mark.xfail(strict=True, raises=ValueError, reason='as_mask reshapes a mask (1, 1, W) to (1, 1)')
 def test_masks_of_thin_images_may_have_a_channel():
     for shape in ((1, 30), (30, 1)):
         for mask in (np.ones((1, *shape)), np.ones((*shape, 1))): assert np.array_equal(as_mask(mask, shape), np.ones(shape))
@@ -336,14 +340,17 @@ def test_masks_of_thin_images_may_have_a_channel():
 def test_the_support_is_checked_before_anything_is_forgotten():
     segmenter, (images, masks) = make('tiny'), scenes(range(3))
     before = segmenter.fit(images, masks).predict(images[0])
-    wrong = [(images, masks[:2], '3 images and 2 masks'), ([], [], 'nothing to learn from'), (images, [masks[0], masks[1]*0, masks[2]], 'the mask of image 1 is empty'),
-             (images, [masks[0], np.full_like(masks[1], 255)*(np.arange(64) > 99), masks[2]], 'the mask of image 1 is empty'),
-             (images, [masks[0], masks[1].T[:50], masks[2]], 'the mask of image 1 is 64x50, but its image is 64x64'), ([images[0], 'missing.png', images[2]], masks, 'missing.png'),
-             ([images[0], images[1]*1., images[2]], masks, 'image 1 holds floating values'), (images, [masks[0], np.where(masks[1], 1, 255), None], 'the mask of image 2')]
+    wrong = [(images, masks[:2], '3 images and 2 masks'), ([], [], 'nothing to learn from'),
+             (images, [masks[0], masks[1]*0, masks[2]], 'the mask of image 1 is empty'),
+             (images, [masks[0], masks[1].T[:50], masks[2]], 'the mask of image 1 is 64x50, but its image is 64x64'),
+             (images, [masks[0], masks[1], None], 'the mask of image 2'),
+             (images, [masks[0], masks[1]*.1, masks[2]], 'the mask of image 1 holds values that are no labels'),
+             ([images[0], 'missing.png', images[2]], masks, 'missing.png'), ([images[0], images[1]*1., images[2]], masks, 'image 1 holds floating values')]
     for x, m, words in wrong:
         with pytest.raises(ValueError) as error: segmenter.fit(x, m)
         sentence(error, words)
-    for x, m, words in ((images[0], masks[0][1:], 'the mask of image 3 is 64x63'), (images[0], masks[0]*0, 'the mask of image 3 is empty'), (images[0]/2, masks[0], 'image 3 holds')):
+    for x, m, words in ((images[0], masks[0][1:], 'the mask of image 3 is 64x63'), (images[0], masks[0]*0, 'the mask of image 3 is empty'),
+                        (images[0]/2, masks[0], 'image 3 holds')):
         with pytest.raises(ValueError) as error: segmenter.add(x, m)
         sentence(error, words)
     for i in (3, -4, 99):
@@ -351,7 +358,6 @@ def test_the_support_is_checked_before_anything_is_forgotten():
     assert len(segmenter.images) == 3 and same(segmenter.predict(images[0]), before)
 
 
-@pytest.mark.xfail(strict=True, reason="_window says 'the mask of image 0', though the mask has a path")
 def test_an_empty_mask_file_is_named(tmp_path):
     file = saved(tmp_path, Image.fromarray(np.zeros((64, 64), np.uint8)), 'blank.png')
     with pytest.raises(BadFile, match='blank.png'): make('tiny').fit([scene()[0]], [file])
@@ -364,7 +370,6 @@ def test_an_object_that_is_too_small_is_named():
     sentence(error, 'the mask of image 0', 'vanishes', '64 pixels')
 
 
-@pytest.mark.xfail(strict=True, reason='a class that vanishes is only noticed if no other class of the image is left')
 def test_a_class_that_is_too_small_is_named():
     image, mask = scene(0, 700, 700, labels=(1,))
     mask[-1, -1] = 2
@@ -385,8 +390,9 @@ def test_nothing_is_known_before_fit():
 def test_learning_does_not_care_about_the_form(kind, tmp_path):
     (images, masks), query = scenes(range(3), labels=(1,)), scene(5)[0]
     out = make(kind).fit(images, masks).predict(query)
-    files = [(saved(tmp_path, Image.fromarray(x), f'{i}.png'), saved(tmp_path, Image.fromarray(255*m), f'{i}_m.png')) for i, (x, m) in enumerate(zip(images, masks))]
-    forms = [list(zip(*files)), (map(Image.fromarray, images), (Image.fromarray(m > 0) for m in masks)), ([torch.from_numpy(x).permute(2, 0, 1)/255. for x in images], [torch.from_numpy(m) for m in masks])]
+    def files_of(arrays, name): return [saved(tmp_path, Image.fromarray(x), f'{name}{i}.png') for i, x in enumerate(arrays)]
+    tensors = [torch.from_numpy(x).permute(2, 0, 1)/255. for x in images], [torch.from_numpy(m) for m in masks]
+    forms = [(files_of(images, 'x'), files_of([255*m for m in masks], 'm')), (map(Image.fromarray, images), (Image.fromarray(m > 0) for m in masks)), tensors]
     for x, m in forms: assert same(make(kind).fit(x, m).predict(saved(tmp_path, Image.fromarray(query), 'q.png')), out)
 
 
@@ -400,7 +406,6 @@ def test_arrays_are_neither_changed_nor_kept():
     assert same(segmenter._learn().predict(query), before)
 
 
-@pytest.mark.xfail(strict=True, raises=UserWarning, reason='torch.from_numpy warns about arrays that cannot be written, such as np.asarray(image)')
 def test_arrays_that_cannot_be_written_are_no_reason_to_warn():
     with warnings.catch_warnings():
         warnings.simplefilter('error')
@@ -418,7 +423,8 @@ def test_everything_has_the_size_of_the_image(kind, labels):
     for size in SIZES:
         p = segmenter.predict(scene(9, *size, labels=labels)[0])
         assert p.mask.shape == p.variance.shape == size and p.probability.shape == p.gp_mean.shape == (size if single else (2, *size))
-        assert p.mask.dtype == np.uint8 and {x.dtype for x in maps(p).values()} == {np.dtype(np.float32)} and all(np.isfinite(x).all() for x in maps(p).values())
+        assert p.mask.dtype == np.uint8 and {x.dtype for x in maps(p).values()} == {np.dtype(np.float32)}
+        assert all(np.isfinite(x).all() for x in maps(p).values())
         assert 0 <= p.probability.min() and p.probability.max() <= 1 and 0 <= p.variance.min() and p.variance.max() <= 1 and p.labels == labels
         each = p.probability.reshape(-1, *size)
         assert np.array_equal(p.mask, np.where(each.max(0) > .5, np.array(labels)[each.argmax(0)], 0))
@@ -428,7 +434,8 @@ def test_everything_has_the_size_of_the_image(kind, labels):
 @pytest.mark.parametrize('size', [(1, 1), (1, 90), (33, 20), (200, 41)])
 def test_support_images_of_every_size(kind, size):
     image, mask = scene(0, *size, labels=(1,))
-    for p in make(kind).fit([image, scene(1)[0]], [np.ones(size, bool), scene(1)[1] > 0]).predict_many([image, scene(2)[0]], progress=False): assert np.isfinite(p.probability).all()
+    for p in make(kind).fit([image, scene(1)[0]], [np.ones(size, bool), scene(1)[1] > 0]).predict_many([image, scene(2)[0]], progress=False):
+        assert np.isfinite(p.probability).all()
 
 
 def test_the_bundled_model_finds_the_object():
@@ -444,7 +451,8 @@ def test_a_run_is_opened_by_its_folder(tmp_path):
     path, (images, masks) = save_checkpoint(tmp_path/'run/model.safetensors', tiny(), run=dict(recipe=dict(size=64))), scenes(range(2))
     out = make('tiny').fit(images, masks).predict(images[0])
     for name in (path, str(path), path.parent): assert same(FewShotSegmenter.from_pretrained(name).fit(images, masks).predict(images[0]), out)
-    assert FewShotSegmenter.from_pretrained(path, size=48).size == 48 and FewShotSegmenter.from_pretrained(save_checkpoint(tmp_path/'m.safetensors', tiny())).size == 448
+    assert FewShotSegmenter.from_pretrained(path, size=48).size == 48
+    assert FewShotSegmenter.from_pretrained(save_checkpoint(tmp_path/'m.safetensors', tiny())).size == 448
 
 
 @pytest.mark.parametrize('kind', ['tiny', 'free', 'prototype'])
@@ -471,7 +479,7 @@ def test_one_factorisation_serves_all_classes(kind, monkeypatch):
 
 
 def test_a_label_in_some_of_the_images_only():
-    images, masks = [scene(i, labels=c)[0] for i, c in enumerate(((1, 2), (1,), (2,)))], [scene(i, labels=c)[1] for i, c in enumerate(((1, 2), (1,), (2,)))]
+    images, masks = map(list, zip(*[scene(i, labels=c) for i, c in enumerate(((1, 2), (1,), (2,)))]))
     for kind in ('tiny', 'free'):
         p = make(kind).fit(images, masks).predict(scene(7)[0])
         assert p.labels == (1, 2) and np.isfinite(p.probability).all()
@@ -508,21 +516,27 @@ def test_what_was_seen_has_a_smaller_variance_than_what_was_not(kind):
     assert max(segmenter.predict(x).variance.mean() for x in images) < .8*segmenter.predict(strange).variance.mean()
 
 
+def whole_maps(segmenter, query):
+    "Probability, mean and variance of one class in the window, by hand, from cells of 8 x 8 pixels"
+    logits, z = list(segmenter._answer([query]))[0]
+    cells = torch.cat([segmenter.model.mean_map(z), z[:1, segmenter.model.variance_channel].clamp(0, 1)])
+    grown = F.interpolate(cells[None], scale_factor=8, mode='bilinear')[0]
+    return dict(probability=logits.softmax(1)[0, 1], gp_mean=grown[0], variance=grown[1])
+
+
 @pytest.mark.parametrize('kind', ['tiny', 'free'])
-def test_maps_lie_where_the_cells_are(kind):
-    "Upsampled from cells of 8 x 8 pixels"
-    segmenter, query = make(kind).fit(*scenes(range(3), labels=(1,))), scene(6)[0]
-    out, z = segmenter.predict(query), list(segmenter._answer([query]))[0][1]
-    np.testing.assert_allclose(out.gp_mean, F.interpolate(segmenter.model.mean_map(z)[None], scale_factor=8, mode='bilinear')[0, 0], atol=1e-5)
-    np.testing.assert_allclose(out.variance, F.interpolate(z[None, :, segmenter.model.variance_channel], scale_factor=8, mode='bilinear')[0, 0].clamp(0, 1), atol=1e-5)
+@pytest.mark.parametrize('size', [(64, 64), (40, 64), (64, 21)])
+def test_maps_lie_where_the_cells_are(kind, size):
+    segmenter, query = make(kind).fit(*scenes(range(3), labels=(1,))), scene(6, *size)[0]
+    for name, whole in whole_maps(segmenter, query).items():
+        np.testing.assert_allclose(maps(segmenter.predict(query))[name], whole[:size[0], :size[1]], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.xfail(strict=True, reason='_predict stretches the maps of the padded window over the window: 6 cells of 8 pixels over 44')
 @pytest.mark.parametrize('kind', ['tiny', 'free'])
 def test_maps_lie_where_the_cells_are_if_the_size_is_no_multiple_of_them(kind):
     segmenter, query = make(kind, 44).fit(*scenes(range(3), height=44, width=44, labels=(1,))), scene(6, 44, 44)[0]
-    out, z = segmenter.predict(query), list(segmenter._answer([query]))[0][1]
-    np.testing.assert_allclose(out.gp_mean, F.interpolate(segmenter.model.mean_map(z)[None], scale_factor=8, mode='bilinear')[0, 0, :44, :44], atol=1e-4)
+    for name, whole in whole_maps(segmenter, query).items():
+        np.testing.assert_allclose(maps(segmenter.predict(query))[name], whole[:44, :44], atol=1e-4, err_msg=name)
 
 
 # ---- many images
@@ -580,7 +594,8 @@ def test_add_and_remove_equal_learning_from_scratch(kind):
     (images, masks), query = scenes(range(6)), scene(11)[0]
     def scratch(which): return make(kind).fit([images[i] for i in which], [masks[i] for i in which]).predict(query)
     segmenter, now = make(kind).fit(images[:2], masks[:2]), [0, 1]
-    assert np.ptp(scratch([0, 1]).probability) > 1e-3 and np.abs(scratch([0, 1]).probability - scratch([0, 1, 2]).probability).max() > 1e-3  # or it would prove nothing
+    few, more = scratch([0, 1]).probability, scratch([0, 1, 2]).probability
+    assert np.ptp(few) > 1e-3 and np.abs(few - more).max() > 1e-3  # or it would prove nothing
     for what in ('+2', '+3', '-0', '+4', '-1', '-2', '+0', '+5'):
         i = int(what[1:])
         if what[0] == '+': now.append(i); assert segmenter.add(images[i], masks[i]) is segmenter
@@ -604,7 +619,9 @@ def test_a_new_class_comes_with_an_image_and_goes_with_it(kind):
 
 def test_removing_counts_from_either_end_and_leaves_one():
     (images, masks), query = scenes(range(4)), scene(11)[0]
-    for i in (-4, -1, 0, 2): close(make('tiny').fit(images, masks).remove(i).predict(query), make('tiny').fit(*([x[k] for k in range(4) if k != i % 4] for x in (images, masks))).predict(query))
+    for i in (-4, -1, 0, 2):
+        others = [[x[k] for k in range(4) if k != i % 4] for x in (images, masks)]
+        close(make('tiny').fit(images, masks).remove(i).predict(query), make('tiny').fit(*others).predict(query))
     segmenter = make('tiny').fit(images[:1], masks[:1])
     with pytest.raises(ValueError) as error: segmenter.remove(0)
     sentence(error, 'last image cannot be removed')
@@ -635,9 +652,9 @@ def test_the_gain_is_the_one_of_the_definition():
     assert segmenter.suggest([query])[0][1] == pytest.approx(float(torch.logdet(torch.eye(len(new)) + C/.1))/2/len(new), rel=1e-3)
 
 
-@pytest.mark.parametrize('model', [lambda: tiny(learner='prototype', mask_encoder='pool'), lambda: tiny(learner='attention'), lambda: tiny(max_points=30), lambda: free('prototype')])
-def test_only_a_whole_gp_can_suggest(model):
-    with pytest.raises(ValueError) as error: FewShotSegmenter(model(), 64).fit(*scenes(range(2))).suggest([scene(5)[0]])
+@pytest.mark.parametrize('net', [MODELS['prototype'], MODELS['bounded'], lambda: tiny(learner='attention'), lambda: free('prototype')])
+def test_only_a_whole_gp_can_suggest(net):
+    with pytest.raises(ValueError) as error: FewShotSegmenter(net(), 64).fit(*scenes(range(2))).suggest([scene(5)[0]])
     sentence(error, 'Only a Gaussian process')
 
 
@@ -652,8 +669,10 @@ def backbone(tmp_path_factory):
     return path
 
 
-KEPT = dict({k: lambda b, k=k: make(k) for k in MODELS}, shapes=lambda b: FewShotSegmenter.from_pretrained('shapes', 64), attention=lambda b: FewShotSegmenter(free('attention'), 64),
-            options=lambda b: FewShotSegmenter(free(support_stride=1, lengths=(.3, .6), noises=(.05,)), 48), resnet=lambda b: FewShotSegmenter.training_free(b, 'resnet18', 64, levels=1))
+KEPT = dict({k: lambda b, k=k: make(k) for k in MODELS},
+            shapes=lambda b: FewShotSegmenter.from_pretrained('shapes', 64), attention=lambda b: FewShotSegmenter(free('attention'), 64),
+            options=lambda b: FewShotSegmenter(free(support_stride=1, lengths=(.3, .6), noises=(.05,)), 48),
+            resnet=lambda b: FewShotSegmenter.training_free(b, 'resnet18', 64, levels=1))
 
 
 @pytest.mark.parametrize('kind', KEPT)
@@ -676,8 +695,10 @@ def test_the_file_is_safetensors_and_nothing_else(tmp_path):
     path = segmenter.fit(images, masks).save(tmp_path/'fitted.safetensors')
     with safe_open(path, 'pt') as f:
         tensors, header = {k: f.get_tensor(k) for k in f.keys()}, json.loads(f.metadata()['deepgp_fss_segmenter'])
-    assert {k for k in tensors if not k.startswith('model.')} == {'images', 'masks'} and {k[6:] for k in tensors if k.startswith('model.')} == set(tiny().state_dict())
-    assert np.array_equal(tensors['images'].permute(0, 2, 3, 1), images) and np.array_equal(tensors['masks'], masks) and header['size'] == 64 and header['training_free'] is None
+    assert {k for k in tensors if not k.startswith('model.')} == {'images', 'masks'}
+    assert {k[6:] for k in tensors if k.startswith('model.')} == set(tiny().state_dict())
+    assert np.array_equal(tensors['images'].permute(0, 2, 3, 1), images) and np.array_equal(tensors['masks'], masks) and header['size'] == 64
+    assert header['training_free'] is None
     assert path.stat().st_size < 2_000_000
 
 
@@ -689,7 +710,8 @@ def test_unfitted_segmenters_can_be_saved(tmp_path):
 def test_other_files_are_no_saved_segmenters(tmp_path):
     whole = make('tiny').fit(*scenes(range(1))).save(tmp_path/'whole.safetensors').read_bytes()
     (tmp_path/'pickled.safetensors').write_bytes(pickle.dumps(dict(a=1)))
-    for name, data in (('cut', whole[:len(whole)//2]), ('short', whole[:5]), ('empty', b''), ('other', whole.replace(b'segmenter 1', b'segmenter 9'))): (tmp_path/f'{name}.safetensors').write_bytes(data)
+    for name, data in (('cut', whole[:len(whole)//2]), ('short', whole[:5]), ('empty', b''), ('other', whole.replace(b'segmenter 1', b'segmenter 9'))):
+        (tmp_path/f'{name}.safetensors').write_bytes(data)
     save_file(dict(a=torch.ones(2)), tmp_path/'plain.safetensors')
     save_checkpoint(tmp_path/'model.safetensors', tiny())
     for name in ('cut', 'short', 'empty', 'other', 'plain', 'model', 'pickled', 'missing'):
@@ -701,10 +723,12 @@ def test_other_files_are_no_saved_segmenters(tmp_path):
     assert not list(tmp_path.glob('fitted*'))
 
 
-@pytest.mark.xfail(strict=True, raises=AttributeError, reason="a TrainingFree made by hand has no config, and save asks for it")
-def test_a_model_without_configuration_is_saved_or_refused_in_a_sentence(tmp_path):
-    try: FewShotSegmenter(TrainingFree(SmallEncoder(16)), 64).fit(*scenes(range(2))).save(tmp_path/'fitted.safetensors')
-    except ValueError as e: assert str(e).endswith('.')
+def test_a_model_around_an_encoder_of_ones_own_cannot_be_saved(tmp_path):
+    own = DeepGPNet(ModelConfig('custom', 16, (8,), encoding_dim=8, decoder_width=16), encoder=SmallEncoder(16))
+    for net in (TrainingFree(SmallEncoder(16)), own):
+        with pytest.raises(ValueError) as error: FewShotSegmenter(net, 64).fit(*scenes(range(2))).save(tmp_path/'fitted.safetensors')
+        sentence(error, 'encoder of your own')
+    assert not list(tmp_path.iterdir())
 
 
 # ---- without training
@@ -721,7 +745,8 @@ def test_cuts_against_trying_them_all(seed):
         def score(t): above = s[:, k] > t; return float((part*above).sum()/(part + (1 - part)*above).sum())
         def within(t): return sum(float((p - p.mean()).square().sum()) for p in (values[values > t], values[values <= t]) if len(p))
         between = [(a + b)/2 for a, b in zip(values, values[1:])]
-        assert float(iou[k]) == pytest.approx(max(score(t) for t in [values[0] - 1, *between]), abs=1e-5) and score(cut[k]) == pytest.approx(float(iou[k]), abs=1e-5)
+        assert float(iou[k]) == pytest.approx(max(score(t) for t in [values[0] - 1, *between]), abs=1e-5)
+        assert score(cut[k]) == pytest.approx(float(iou[k]), abs=1e-5)
         assert within(separated[k]) == pytest.approx(min(within(t) for t in between), abs=1e-5) and values[0] < separated[k] < values[-1]
 
 
@@ -763,7 +788,8 @@ def test_the_cut_is_the_one_of_refitting_without_each_image(seed):
     torch.testing.assert_close(fitted.iou, iou[chosen], atol=1e-3, rtol=0)
     cuts = torch.stack([best_cut(tried[chosen][groups == g], y[groups == g])[1] for g in range(4)])
     torch.testing.assert_close(fitted.cut, cuts.sort(0).values[1], atol=2e-3, rtol=0)  # the lower of the two in the middle
-    torch.testing.assert_close(fitted.posterior.mean(x) + fitted.prior, GaussianProcess(SquaredExponential(chosen[0]), chosen[1]).prepare(x, y - y.mean(0)).mean(x) + y.mean(0))
+    again = GaussianProcess(SquaredExponential(chosen[0]), chosen[1]).prepare(x, y - y.mean(0)).mean(x)
+    torch.testing.assert_close(fitted.posterior.mean(x) + fitted.prior, again + y.mean(0))
 
 
 def test_images_without_the_class_have_no_say_in_its_cut():
@@ -784,7 +810,8 @@ def test_a_single_image_leaves_the_cut_to_the_query():
 def test_the_order_of_the_support_does_not_matter():
     (images, masks), query = scenes(range(5)), scene(11, 50, 64)[0]
     first = make('free').fit(images, masks).predict(query)
-    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]): close(make('free').fit([images[i] for i in order], [masks[i] for i in order]).predict(query), first, 1e-3)
+    for order in ([4, 3, 2, 1, 0], [2, 0, 4, 1, 3]):
+        close(make('free').fit([images[i] for i in order], [masks[i] for i in order]).predict(query), first, 1e-3)
 
 
 class Cells(ImageEncoder):
@@ -815,8 +842,7 @@ def test_it_finds_what_it_was_shown():
     for c in (1, 4): assert ((found == c) & (masks[3] == c)).sum()/((found == c) | (masks[3] == c)).sum() > .5
 
 
-@pytest.mark.parametrize('learner', ['prototype', 'multiprototype', 'attention', pytest.param('transductive', marks=pytest.mark.xfail(
-    strict=True, raises=RuntimeError, reason='the transductive learner needs gradients, and inference mode forbids them'))])
+@pytest.mark.parametrize('learner', ['prototype', 'multiprototype', 'attention', 'transductive'])
 def test_every_learner_can_be_used(learner):
     images, masks = scenes(range(4), labels=(1, 4))
     p = FewShotSegmenter(free(learner), 64).fit(images[:3], masks[:3]).predict(scene(9, 40, 64)[0])
@@ -841,6 +867,7 @@ def run(*words):
     "Exit status of the command in this process: 0, or what it says"
     try: deepgp_segment([str(w) for w in words])
     except SystemExit as e: return e.code or 0
+    except KeyboardInterrupt: return 'not caught'  # or pytest would end
     return 0
 
 
@@ -878,28 +905,33 @@ def test_every_photograph_gets_its_results(place, capsys):
     assert run(*words_of(place)) == 0 and '4 of 4' in capsys.readouterr().out
     after = content(place)
     assert {k: v for k, v in after.items() if not k.startswith('out/')} == before
-    assert {k for k in after if k.startswith('out/')} == {'out/summary.json', *(f'out/{kind}/{n}.{e}' for kind, e in (('masks', 'png'), ('overlays', 'jpg'), ('variance', 'png')) for n in SHAPES)}
+    results = {f'out/{kind}/{n}.{e}' for kind, e in (('masks', 'png'), ('overlays', 'jpg'), ('variance', 'png')) for n in SHAPES}
+    assert after.keys() - before.keys() == results | {'out/summary.json'}
     segmenter = FewShotSegmenter.from_pretrained('shapes').fit(*zip(*find_support(place/'known')))
     for file in find_queries([place/'new']):
         out, size = segmenter.predict(file), SHAPES[file.stem]
         mask, variance, overlay = (Image.open(place/f'out/{k}/{file.stem}.{e}') for k, e in (('masks', 'png'), ('variance', 'png'), ('overlays', 'jpg')))
         assert mask.size == variance.size == overlay.size == size[::-1] and mask.mode == 'P' and set(np.unique(mask)) <= {0, 1, 2}
         assert np.array_equal(mask, out.mask) and np.abs(np.array(variance) - 255*out.variance).max() <= .51
-        assert np.array_equal(mask.convert('RGB'), palette()[out.mask]) and np.abs(np.array(overlay).astype(int) - as_image(file))[out.mask == 0].mean() < 20
+        assert np.array_equal(mask.convert('RGB'), palette()[out.mask])
+        assert np.abs(np.array(overlay).astype(int) - as_image(file))[out.mask == 0].mean() < 20
 
 
 def test_what_the_summary_says(place):
     (place/'new/c_broken.jpg').write_text('no image')
     assert '1 file(s)' in run(*words_of(place, '--classes', 'cat', 'dog'))
     summary = summary_of(place)
-    assert {k: summary[k] for k in ('finished', 'shots', 'labels', 'model', 'classes')} == dict(finished=True, shots=2, labels=[1, 2], model='shapes', classes={'1': 'cat', '2': 'dog'})
+    about = dict(finished=True, shots=2, labels=[1, 2], model='shapes', classes={'1': 'cat', '2': 'dog'})
+    assert {k: summary[k] for k in about} == about
     assert summary['support'] == [str(place/f'known/{i}.jpg') for i in range(2)]
     rows = {Path(row['file']).name: row for row in summary['images']}
-    assert list(rows) == sorted(rows) == ['a.jpg', 'b.png', 'c_broken.jpg', 'deep.png', 'turned.JPG'] and str(place/'new/c_broken.jpg') in rows['c_broken.jpg']['error']
+    assert list(rows) == sorted(rows) == ['a.jpg', 'b.png', 'c_broken.jpg', 'deep.png', 'turned.JPG']
+    assert str(place/'new/c_broken.jpg') in rows['c_broken.jpg']['error']
     for row in (r for r in rows.values() if 'error' not in r):
         mask, variance = (np.array(Image.open(place/f'out/{k}/{row["result"]}.png')) for k in ('masks', 'variance'))
         assert (row['height'], row['width']) == mask.shape == SHAPES[row['result']] and set(row['found']) == {'cat', 'dog'}
-        assert list(row['found'].values()) == pytest.approx([(mask == c).mean() for c in (1, 2)], abs=1e-6) and row['variance'] == pytest.approx(variance.mean()/255, abs=2e-3)
+        assert list(row['found'].values()) == pytest.approx([(mask == c).mean() for c in (1, 2)], abs=1e-6)
+        assert row['variance'] == pytest.approx(variance.mean()/255, abs=2e-3)
 
 
 @pytest.mark.parametrize('batch', [1, 3])
@@ -912,11 +944,9 @@ def test_bad_files_are_reported_and_passed_over(place, batch, capsys):
     assert {Path(r['file']).name for r in summary_of(place)['images'] if 'error' in r} == set(bad)
 
 
-@pytest.mark.xfail(strict=True, raises=SyntaxError, reason='exif_transpose raises SyntaxError for EXIF data that is no TIFF, which ends the whole command with a stack trace')
-def test_damaged_exif_is_passed_over(place):
+def test_photographs_with_damaged_exif_data_are_segmented(place):
     saved(place/'new', Image.fromarray(PIXELS), 'a_exif.png', exif=b'garbage')
-    run(*words_of(place))
-    assert {p.stem for p in (place/'out/masks').iterdir()} >= set(SHAPES)
+    assert run(*words_of(place)) == 0 and {p.stem for p in (place/'out/masks').iterdir()} == {'a_exif', *SHAPES}
 
 
 def test_batches_change_nothing(place):
@@ -937,13 +967,11 @@ def test_nothing_is_overwritten_unless_forced(place):
     assert content(place).keys() == before.keys()
 
 
-@pytest.mark.xfail(strict=True, reason='segment_files looks only for summary.json and masks/, not for overlays/ and variance/')
 @pytest.mark.parametrize('file', ['overlays/a.jpg', 'variance/a.png'])
 def test_other_files_are_not_overwritten_either(place, file):
     (place/'out'/file).parent.mkdir(parents=True)
     (place/'out'/file).write_text('mine')
-    run(*words_of(place))
-    assert (place/'out'/file).read_text() == 'mine'
+    assert '--force' in run(*words_of(place)) and (place/'out'/file).read_text() == 'mine'
 
 
 def test_names_that_come_twice(place):
@@ -956,12 +984,11 @@ def test_names_that_come_twice(place):
     assert rows['a_1'] == rows['a_3'] == str(place/'new/a.jpg') and rows['a_2'] == str(place/'more/a.png')
 
 
-@pytest.mark.xfail(strict=True, reason='a numbered name may be that of another file: x/a.png, y/a.png and a_1.png become a_1, a_2 and a_1')
 def test_names_with_numbers_are_all_different():
-    for queries in (['x/a.png', 'y/a.png', 'a_1.png'], ['a_2.png', 'x/a.png', 'y/a.jpg'], ['a_1.png', 'a_1.jpg', 'a_1_1.png']): assert len(set(output_names([Path(q) for q in queries]))) == 3
+    for queries in (['x/a.png', 'y/a.png', 'a_1.png'], ['a_2.png', 'x/a.png', 'y/a.jpg'], ['a_1.png', 'a_1.jpg', 'a_1_1.png']):
+        assert len(set(output_names([Path(q) for q in queries]))) == 3
 
 
-@pytest.mark.xfail(strict=True, reason='write_atomically makes the name longer, and the OSError ends the command, without a summary')
 def test_long_names_do_not_stop_the_others(place):
     saved(place/'new', Image.fromarray(PIXELS), f'a{"b"*246}.png')
     run(*words_of(place))
@@ -978,14 +1005,15 @@ def test_results_stay_in_their_folder(place):
     assert run('--support', place/'known', '--query', *queries, '--out', place/'deep/er/out') == 0
     after = content(place)
     assert {k: v for k, v in after.items() if not k.startswith('deep/er/out/')} == before
-    assert len([k for k in after if k.startswith('deep/er/out/masks/')]) == len([r for r in json.loads(after['deep/er/out/summary.json'])['images'] if 'result' in r]) >= len(names)
+    rows = json.loads(after['deep/er/out/summary.json'])['images']
+    assert len([k for k in after if k.startswith('deep/er/out/masks/')]) == len(rows) == 8 and all('result' in r for r in rows)
 
 
 def test_support_in_two_folders(place):
     for kind, end in (('images', 'jpg'), ('masks', 'png')):
         (place/'two'/kind).mkdir(parents=True)
         for i in range(2): (place/f'two/{kind}/{i}.{end}').write_bytes((place/f'known/{i}.{end}').read_bytes())
-    saved(place/'two/images', Image.fromarray(scene(3, 64, 64)[0]), 'p.png'), saved(place/'two/masks', Image.fromarray(scene(3, 64, 64)[1]), 'p.png')  # photographs may be PNG here
+    for kind, x in zip(('images', 'masks'), scene(3)): saved(place/'two'/kind, Image.fromarray(x), 'p.png')  # photographs may be PNG here
     assert [(i.name, m.name) for i, m in find_support(place/'two')] == [('0.jpg', '0.png'), ('1.jpg', '1.png'), ('p.png', 'p.png')]
     assert run('--support', place/'two', '--query', place/'new/a.jpg', '--out', place/'out') == 0 and summary_of(place)['shots'] == 3
 
@@ -997,10 +1025,12 @@ def test_what_a_user_can_mend_is_said_in_one_sentence(place):
     (place/'alone/1.png').unlink()
     saved(place/'other', Image.fromarray(np.ones((50, 80), np.uint8)), '0.png')
     base = dict(support=place/'known', query=place/'new', out=place/'out')
-    for change, *says in ((dict(support=place/'no'), 'no is no folder'), (dict(support=place/'empty'), 'holds no photographs'), (dict(support=place/'alone'), '1.jpg', 'no mask'),
-                          (dict(support=place/'blank'), 'is empty'), (dict(support=place/'other'), '0.png', '80x50'), (dict(query=place/'no'), 'does not exist'), (dict(query=place/'empty'), 'no images'),
-                          (dict(out=place/'file/out'), 'cannot be written'), (dict(model='nothing'), 'nothing'), (dict(size=8), 'at least 32'), (dict(batch=0), 'batch must be at least 1'),
-                          (dict(model='shapes', weights='x.pth'), 'not both'), (dict(weights=place/'none.pth', backbone='resnet18'), 'none.pth')):
+    wrong = [(dict(support=place/'no'), 'no is no folder'), (dict(support=place/'empty'), 'holds no photographs'),
+             (dict(support=place/'alone'), '1.jpg', 'no mask'), (dict(support=place/'blank'), 'is empty'), (dict(support=place/'other'), '0.png', '80x50'),
+             (dict(query=place/'no'), 'does not exist'), (dict(query=place/'empty'), 'no images'), (dict(out=place/'file/out'), 'cannot be written'),
+             (dict(model='nothing'), 'nothing'), (dict(size=8), 'at least 32'), (dict(batch=0), 'batch must be at least 1'),
+             (dict(model='shapes', weights='x.pth'), 'not both'), (dict(weights=place/'none.pth', backbone='resnet18'), 'none.pth')]
+    for change, *says in wrong:
         said = run(*(w for k, v in (base | change).items() for w in (f'--{k}', v)))
         assert isinstance(said, str) and said.startswith('deepgp_segment: ') and '\n' not in said and all(w in said for w in says), said
     assert not (place/'out/summary.json').exists() and run('--support', place/'known') == 2  # argparse's own
@@ -1047,7 +1077,29 @@ def test_a_process_that_is_interrupted_leaves_whole_files(place):
     for p in files:
         if p.suffix != '.json': Image.open(p).load()
     done, summary = {p.stem for p in (place/'out/masks').iterdir()}, summary_of(place)
-    assert 7 <= len(done) < 404 and not summary['finished'] and {r['result'] for r in summary['images']} <= done and len(done) - len(summary['images']) <= 1
+    assert 7 <= len(done) < 404 and not summary['finished'] and {r['result'] for r in summary['images']} <= done
+    assert len(done) - len(summary['images']) <= 1
     assert not [p for p in files if p.name.startswith('.') or p.suffix == '.part']
     for p in (place/'new').glob('q*'): p.unlink()
     assert '--force' in run(*words_of(place)) and run(*words_of(place, '--force')) == 0 and summary_of(place)['finished']
+
+
+# ---- small mercies
+
+def test_a_mask_with_soft_edges_is_named():
+    soft = np.clip(np.linspace(-.5, 1.5, 64)[None]*np.ones((64, 1)), 0, 1)*255
+    with pytest.raises(BadFile, match='soft'): as_mask(soft.astype(np.uint8), (64, 64))
+
+
+def test_a_stray_pixel_is_no_reason_to_refuse_a_class_that_others_show():
+    image, mask = scene(0, 700, 700, labels=(1,))
+    big = mask.copy()
+    big[-200:, -200:] = 2
+    mask[-1, -1] = 2
+    segmenter = make('tiny').fit([image, image], [mask, big])
+    assert segmenter.labels == (1, 2)
+    assert segmenter.add(image, mask).labels == (1, 2)
+
+
+def test_a_wrong_question_is_noticed_when_it_is_asked():
+    with pytest.raises(ValueError, match='knows nothing yet'): make('tiny').predict_many([])
