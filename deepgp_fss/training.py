@@ -45,7 +45,7 @@ from .files import BadFile, progress_bar, writable, write_atomically
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
 
-# %% ../nbs/08_training.ipynb #53055226
+# %% ../nbs/08_training.ipynb #da1ef388
 @dataclass
 class Recipe:
     "How a model is trained; the defaults are the paper's"
@@ -55,6 +55,7 @@ class Recipe:
     shots:int = 5                    # K
     size:int = 448                   # side of the window
     augment:bool = True              # scale, turn, blur, mirror
+    recolour:bool = False            # with augment: swap and invert colour channels, alike in all images of an episode
     optimizer:str = 'adam'           # 'adam' or 'adamw'
     lr:float = 1e-5                  # learning rate
     lr_backbone:float = None         # of the image encoder without its projection; None: the same
@@ -432,7 +433,7 @@ def _open_run(config, out, resume):
             raise TrainingStopped(f'The run in {out} has another configuration, so it cannot be resumed with this one: {"; ".join(changed)}.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #a32c770c
+# %% ../nbs/08_training.ipynb #e3315cc6
 def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress, download=False, features=None):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
@@ -440,7 +441,7 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
     with accelerator.main_process_first(): model = DeepGPNet(config.model, None if known else config.weights, download)
     if accelerator.num_processes > 1: share_batch_norm(model)
     data, aside = training_data(config)
-    episodes = Episodes(data, r.shots, r.size, r.seed, r.iterations*r.batch, how=Augment() if r.augment else None, skip_broken=r.skip_broken)
+    episodes = Episodes(data, r.shots, r.size, r.seed, r.iterations*r.batch, how=Augment(recolour=r.recolour) if r.augment else None, skip_broken=r.skip_broken)
     plain, start = model.train(), 0
     model, optimizer = accelerator.prepare(model, make_optimizer(model, r))
     if known:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from layouts import make_voc
 
 from deepgp_fss.datasets import open_data
-from deepgp_fss.episodes import Augment, Episodes, as_tv, augment, batches, draw_episode, episode_loader, fit, fitting, read_episodes, unfit, write_episodes
+from deepgp_fss.episodes import Augment, Episodes, as_tv, augment, batches, draw_episode, episode_loader, fit, fitting, read_episodes, recolour, unfit, write_episodes
 from deepgp_fss.files import BadFile
 from deepgp_fss.prepare import build_pascal
 
@@ -226,3 +226,27 @@ def test_a_broken_file_is_named_or_skipped_and_counted(broken):
 
 def test_too_few_images_is_said_before_anything_runs(fold):
     with pytest.raises(BadFile, match='Use fewer shots, lower min_area, or leave such classes out'): Episodes(fold.test, 59, 64)
+
+
+def test_an_episode_is_recoloured_as_a_whole():
+    a, b = (torch.randint(0, 256, (n, 3, 8, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(n)) for n in (2, 3))
+    again = lambda seed: np.random.default_rng(seed)
+    ways = set()
+    for seed in range(400):
+        out = recolour(torch.cat([a, b]), again(seed))
+        assert torch.equal(out, torch.cat([recolour(a, again(seed)), recolour(b, again(seed))]))  # alike in all images
+        ways.add(out[0, :, 0, 0].numpy().tobytes())
+    assert len(ways) == 48
+
+
+def test_recolouring_is_for_training_only_and_repeats():
+    data = open_data('shapes', n_train=40, n_val=40, side=48).train
+    how = Augment(scale=(1, 1), blur=0, mirror=0, turned=0)
+    plain, coloured, again = (Episodes(data, 2, 48, length=8, how=h) for h in (how, how._replace(recolour=True), how._replace(recolour=True)))
+    changed = 0
+    for i in range(8):
+        assert torch.equal(plain[i].support_masks, coloured[i].support_masks) and torch.equal(coloured[i].query_images, again[i].query_images)
+        changed += not torch.equal(plain[i].query_images, coloured[i].query_images)
+    assert changed >= 6
+    still = Episodes(data, 2, 48, length=1, train=False, how=how._replace(recolour=True))[0]
+    assert torch.equal(still.query_images, Episodes(data, 2, 48, length=1, train=False)[0].query_images)

@@ -3,7 +3,9 @@ import os
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from driving import CHROMIUM, ROOT, choose, opened, pixel, press, says, slider, stroke
 
@@ -100,6 +102,14 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
         says(page, 'segmented scene 2')
         page.wait_for_function('() => [...document.querySelectorAll("img.widget-image")].filter(i => i.naturalWidth > 100).length >= 2')
         photograph(page, 'paint')
+        Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(tmp_path/'mine.png')
+        (tmp_path/'broken.jpg').write_text('no image')
+        page.set_input_files('input[type=file]', [tmp_path/'broken.jpg', tmp_path/'mine.png'])
+        says(page, 'broken.jpg cannot be read')
+        page.wait_for_function('() => { const c = document.querySelector("canvas.deepgp-canvas"); return c.width === 80 && c.height === 60 }')
+        page.click('button:has-text("segment")')
+        says(page, 'segmented mine.png')
+        choose(page, 'image', 'scene 2')
         page.click('button:has-text("correct it")')
         page.click('button:has-text("paint")')
         says(page, 'correcting scene 2')
