@@ -34,6 +34,8 @@ def test_sliders_change_what_is_shown(playwright, tmp_path, kind):
     with opened(playwright, kind, tutorial('explore_uncertainty'), tmp_path/'log') as page:
         says(page, 'shots=5 ')
         page.locator('canvas.deepgp-canvas').first.wait_for()
+        page.wait_for_timeout(500)
+        photograph(page, f'explore_{kind}')
         before = sources(page)
         press(page, 'shots', 'ArrowLeft', 4)
         says(page, 'shots=1 ')
@@ -53,7 +55,7 @@ def test_sliders_change_what_is_shown(playwright, tmp_path, kind):
         choose(page, 'kernel', 'squared exponential')
         press(page, 'shots', 'ArrowRight', 4)
         says(page, 'shots=5 ')
-        photograph(page, f'explore_{kind}')
+        photograph(page, f'explore_{kind}_moved')
 
 
 def test_two_hundred_quick_moves(playwright, tmp_path):
