@@ -24,7 +24,7 @@ demo: $(VENV)/.installed  ## the main job on generated data; figures go to figur
 	@echo "== segmenting a generated scene"
 	$(BIN)/deepgp_demo
 
-test: check test-nbs test-py  ## all checks and tests, on a fresh machine too
+test: check test-nbs test-py docs  ## all checks and tests, on a fresh machine too
 	@echo "== all passed"
 
 check: $(VENV)/.installed  ## module and README match the notebooks, notebooks are clean
