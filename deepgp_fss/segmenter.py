@@ -107,7 +107,7 @@ class Prediction:
     gp_mean:np.ndarray       # (H, W) float32 of the GP, upsampled: 1 as inside an object, 0 as outside; (N, H, W); None without GP
     labels:tuple             # (N,) labels of the classes
 
-# %% ../nbs/11_segmenter.ipynb #cafd8198
+# %% ../nbs/11_segmenter.ipynb #b931a52e
 class FewShotSegmenter:
     "Learn a class from a few images with masks, and segment it in others"
     def __init__(self,
@@ -189,7 +189,10 @@ class FewShotSegmenter:
         self.state = self.model.prepare(*self._support(), classes=self.labels)
         return self
 
-    def _updates(self): "Can the learner's state be updated?"; c = getattr(self.model, 'config', None); return isinstance(self.model, DeepGPNet) and c.learner == 'gp' and c.max_points is None
+    def _updates(self):
+        "Can the learner's state be updated?"
+        config = getattr(self.model, 'config', None)
+        return isinstance(self.model, DeepGPNet) and config.learner == 'gp' and config.max_points is None
 
     @torch.inference_mode()
     def add(self,
