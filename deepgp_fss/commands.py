@@ -6,7 +6,7 @@
 __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eval', 'deepgp_segment', 'deepgp_bench',
            'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #9fe00e26
+# %% ../nbs/13_commands.ipynb #a394ffff
 import argparse
 import hashlib
 import json
@@ -28,12 +28,11 @@ from .bench_data import bench_cache, bench_data, cache_report, data_report
 from .datasets import MIN_AREA, FewShotData, open_data
 from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
-from .encoders import RESNETS
 from .features import keep_features, trunk_digest
 from .files import write_atomically
 from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
-from .model import ModelConfig, for_prediction, load_checkpoint, make_encoder
+from .model import ModelConfig, for_prediction, load_checkpoint
 from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
 from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
 from .scene import demo_figure, segment_scenes
@@ -243,7 +242,7 @@ def deepgp_eval(
         write = dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format]
         print(write(ours_beside(args.table, results)))
 
-# %% ../nbs/13_commands.ipynb #4216d66d
+# %% ../nbs/13_commands.ipynb #801b3515
 class Judged(NamedTuple):
     "Something to evaluate"
     model:nn.Module   # in evaluation mode
@@ -271,12 +270,11 @@ def _load_run(path):
 def _untrained(args):
     "A frozen backbone with a learner that needs no training"
     if args.weights is None: raise ValueError("a learner without training needs a trained backbone: --weights FILE, or --weights imagenet.")
-    scales = (32, 16) if args.backbone in RESNETS else (16,)
-    encoder = make_encoder(ModelConfig(backbone=args.backbone, scales=scales, dim=8), args.weights, args.download)
+    model = TrainingFree.from_backbone(args.backbone, args.weights, args.download, learner=args.learner, levels=args.levels)
     words = f'--learner {args.learner} --backbone {args.backbone} --weights {args.weights}' + (f' --levels {args.levels}' if args.levels else '')
     about = dict(learner=args.learner, backbone=args.backbone, levels=args.levels, trained=False)
-    name, digest = f'untrained_{args.learner}' + (f'_levels{args.levels}' if args.levels else ''), json.dumps(about) + trunk_digest(encoder)
-    return Judged(TrainingFree(encoder, args.learner, levels=args.levels), name, words, about, {}, digest, Path('eval'))
+    name, digest = f'untrained_{args.learner}' + (f'_levels{args.levels}' if args.levels else ''), json.dumps(about) + trunk_digest(model.encoder)
+    return Judged(model, name, words, about, {}, digest, Path('eval'))
 
 # %% ../nbs/13_commands.ipynb #ba5188fe
 def _evaluate_one(model, name, words, about, run, digest, out, args):

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['BUNDLED', 'as_image', 'as_array', 'upright', 'as_mask', 'Prediction', 'FewShotSegmenter', 'bundled']
 
-# %% ../nbs/11_segmenter.ipynb #70d788c9
+# %% ../nbs/11_segmenter.ipynb #6cc11d65
 import json
 from dataclasses import asdict, dataclass
 from importlib.resources import files
@@ -19,7 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from .encoders import RESNETS, fit_state
+from .encoders import fit_state
 from .episodes import as_tv, fit, fitting, unfit
 from .files import BadFile, open_image, progress_bar, to_rgb, write_atomically
 from .model import DeepGPNet, ModelConfig, for_prediction, load_checkpoint, make_encoder
@@ -107,7 +107,7 @@ class Prediction:
     gp_mean:np.ndarray       # (H, W) float32 of the GP, upsampled: 1 as inside an object, 0 as outside; (N, H, W); None without GP
     labels:tuple             # (N,) labels of the classes
 
-# %% ../nbs/11_segmenter.ipynb #b931a52e
+# %% ../nbs/11_segmenter.ipynb #5e4d50da
 class FewShotSegmenter:
     "Learn a class from a few images with masks, and segment it in others"
     def __init__(self,
@@ -148,10 +148,7 @@ class FewShotSegmenter:
         **options, # of `TrainingFree`
     )->'FewShotSegmenter':
         "A segmenter from a pretrained backbone, with nothing trained"
-        config = ModelConfig(backbone=backbone, scales=(32, 16) if backbone in RESNETS else (16,), dim=8)
-        model = TrainingFree(make_encoder(config, weights, download), **options)
-        model.config = config
-        return cls(model, size, device)
+        return cls(TrainingFree.from_backbone(backbone, weights, download, **options), size, device)
 
     def fit(self,
         images:list, # K images in any form
@@ -206,10 +203,8 @@ class FewShotSegmenter:
         known = shown - lost <= set(self.labels)
         if i and known and self._updates():
             self.state = self.model.extend(self.state, window[None, None].to(self.device), labels[None, None].to(self.device), self.labels)
-            self.images.append(window); self.masks.append(labels)
-            return self
         self.images.append(window); self.masks.append(labels)
-        return self._learn()
+        return self if i and known and self._updates() else self._learn()
 
     @torch.inference_mode()
     def remove(self,

@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['best_cut', 'otsu', 'Fitted', 'fit_points', 'typical_cut', 'TrainingFree']
 
-# %% ../nbs/05a_training_free.ipynb #b4088a4d
+# %% ../nbs/05a_training_free.ipynb #8f1781c1
 import math
 from typing import NamedTuple
 
@@ -13,11 +13,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .encoders import Encoded
+from .encoders import RESNETS, Encoded
 from .gp import GaussianProcess, GPPosterior
 from .kernels import SquaredExponential
 from .learners import LEARNERS, make_learner
-from .model import pad_to
+from .model import ModelConfig, make_encoder, pad_to
 from .shapes import IGNORE
 
 # %% ../nbs/05a_training_free.ipynb #36adb210
@@ -91,7 +91,7 @@ def typical_cut(
     median = torch.stack(at_all).nanmedian(0).values
     return torch.where(median.isnan(), cuts, median)
 
-# %% ../nbs/05a_training_free.ipynb #a3cf7878
+# %% ../nbs/05a_training_free.ipynb #4bbe4575
 class TrainingFree(nn.Module):
     "Few-shot segmentation with a frozen backbone and nothing trained"
     def __init__(self,
@@ -107,6 +107,19 @@ class TrainingFree(nn.Module):
         self.alternative = None if learner == 'gp' else make_learner(learner, **options)
         self.stride, self.levels = encoder.strides[-1], levels or len(encoder.strides)
         self.variance_channel = 1 if learner == 'gp' else None
+
+    @classmethod
+    def from_backbone(cls,
+        backbone:str, # a ResNet, or timm:NAME
+        weights:str, # a file, or 'imagenet' for those in torchvision's cache
+        download:bool=False, # may 'imagenet' be downloaded?
+        **options, # as above
+    )->'TrainingFree':
+        "With the encoder that a `ModelConfig` would name; both deep maps of a ResNet"
+        config = ModelConfig(backbone=backbone, scales=(32, 16) if backbone in RESNETS else (16,), dim=8)
+        model = cls(make_encoder(config, weights, download), **options)
+        model.config = config
+        return model
 
     def train(self, mode=True): return super().train(False)
 
