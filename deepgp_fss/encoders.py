@@ -295,29 +295,34 @@ class TokenEncoder(FrozenEncoder):
         states = self.backbone(pixel_values=x, output_hidden_states=True).hidden_states
         return [states[i][:, -h*w:].mT.unflatten(-1, (h, w)) for i in self.layers]  # class and register tokens come first
 
-# %% ../nbs/02_encoders.ipynb #8993ddf0
+# %% ../nbs/02_encoders.ipynb #a94f88b5
 class SmallEncoder(ImageEncoder):
     "A small convolutional encoder for training from scratch: deep map at `stride`, two shallow maps at half and quarter of it"
     def __init__(self,
         dim:int=64, # D
-        width:int=32, # channels of the first stage; later ones have more
+        width:int=16, # channels of the first stage; later ones have three and six times as many
         stride:int=8, # 8 or 16
     ):
         super().__init__()
         if stride not in (8, 16): raise ValueError(f'stride must be 8 or 16, not {stride}.')
-        def stage(c_in, c_out, down):
-            conv = lambda a, b, s: nn.Sequential(nn.Conv2d(a, b, 3, s, 1, bias=False), nn.GroupNorm(8, b), nn.ReLU(inplace=True))
-            return nn.Sequential(conv(c_in, c_out, down), conv(c_out, c_out, 1))
+        conv = lambda a, b, s: nn.Sequential(nn.Conv2d(a, b, 3, s, 1), nn.ReLU(inplace=True))
         self.normalise = Normalise()
-        self.stage1, self.stage2 = stage(3, width, 2), stage(width, width, 2 if stride == 16 else 1)
-        self.stage3, self.stage4 = stage(width, 2*width, 2), stage(2*width, 4*width, 2)
-        self.dim, self.strides, self.shallow_channels = dim, (stride,), [2*width, width]
-        self.project = nn.Conv2d(4*width, dim, 1)
+        self.stage1 = nn.Sequential(conv(3, width, 2), conv(width, width, stride//8))
+        self.stage2 = nn.Sequential(conv(width, 3*width, 2), conv(3*width, 3*width, 1))
+        self.stage3 = nn.Sequential(conv(3*width, 6*width, 2), conv(6*width, 6*width, 1))
+        self.dim, self.strides, self.shallow_channels = dim, (stride,), [3*width, width]
+        self.project = nn.Conv2d(10*width + 3, dim, 1)
+        for m in self.modules():
+            if isinstance(m, nn.Conv2d): nn.init.kaiming_normal_(m.weight, nonlinearity='relu'); nn.init.zeros_(m.bias)
+        nn.init.normal_(self.project.weight, std=2/(10*width + 3)**.5)
 
     def trunk(self, images): # (N, 3, H, W) -> maps at stride (to become the deep one), stride/2 and stride/4
-        shallow = self.stage2(self.stage1(self.normalise(images)))
-        middle = self.stage3(shallow)
-        return [self.stage4(middle), middle, shallow]
+        colours = self.normalise(images)
+        shallow = self.stage1(colours)
+        middle = self.stage2(shallow)
+        deep = self.stage3(middle)
+        earlier = [F.avg_pool2d(m, m.shape[-1]//deep.shape[-1]) for m in (middle, shallow, colours)]
+        return [torch.cat([deep, *earlier], 1), middle, shallow]
 
 # %% ../nbs/02_encoders.ipynb #c56074dd
 class PoolMaskEncoder(nn.Module):

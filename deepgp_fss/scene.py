@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['LOOKS', 'texture', 'make_scene', 'cell_features', 'cell_mask', 'iou', 'best_threshold', 'SceneResult',
-           'nearest_prototype', 'segment_scenes', 'demo_figure']
+           'nearest_prototype', 'segment_scenes', 'scene_figure']
 
 # %% ../nbs/01a_scene.ipynb #25261f63
 import math
@@ -160,8 +160,8 @@ def segment_scenes(
     scores = iou(prediction, query[1]), iou(prototype, query[1])
     return SceneResult(support, query, mean.reshape(n, n), variance.reshape(n, n), threshold, prediction, *scores)
 
-# %% ../nbs/01a_scene.ipynb #c9e7e2d3
-def demo_figure(
+# %% ../nbs/01a_scene.ipynb #f718824d
+def scene_figure(
     result:SceneResult,
 )->Figure:
     "Support scenes above; query, GP, its variance and the segmentation below"

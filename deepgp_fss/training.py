@@ -69,7 +69,7 @@ class Recipe:
     cache:bool = False               # keep the features of a frozen backbone on disk, in half precision
     seed:int = 0                     # of weights and episodes
 
-# %% ../nbs/08_training.ipynb #7b8344d0
+# %% ../nbs/08_training.ipynb #13a3446d
 RECIPES = {
     'paper': dict(),
     'followup': dict(
@@ -79,8 +79,8 @@ RECIPES = {
         recipe=dict(lr=1e-4, augment=False, cache=True),
         model=dict(freeze_backbone=True)),
     'shapes': dict(
-        recipe=dict(iterations=2000, lr=1e-3, size=96, foreground_weight=4.),
-        model=dict(backbone='small', dim=64, scales=(8,), encoding_dim=16, decoder_width=32))}
+        recipe=dict(iterations=2000, lr=1e-3, size=96, foreground_weight=4., recolour=True),
+        model=dict(backbone='small', dim=64, scales=(8,), encoding_dim=16, support_stride=1, decoder_width=32))}
 COCO_RECIPE = dict(iterations=40_000, size=512)  # what the paper changes for COCO, and for its transfer to PASCAL
 
 # %% ../nbs/08_training.ipynb #5da0e878
