@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['best_cut', 'otsu', 'Fitted', 'fit_points', 'typical_cut', 'TrainingFree']
 
-# %% ../nbs/05a_training_free.ipynb #8f1781c1
+# %% ../nbs/05a_training_free.ipynb #6871b940
 import math
 from typing import NamedTuple
 
@@ -17,7 +17,7 @@ from .encoders import RESNETS, Encoded
 from .gp import GaussianProcess, GPPosterior
 from .kernels import SquaredExponential
 from .learners import LEARNERS, make_learner
-from .model import ModelConfig, make_encoder, pad_to
+from .model import ModelConfig, in_parts, make_encoder, pad_to
 from .shapes import IGNORE
 
 # %% ../nbs/05a_training_free.ipynb #36adb210
@@ -91,7 +91,7 @@ def typical_cut(
     median = torch.stack(at_all).nanmedian(0).values
     return torch.where(median.isnan(), cuts, median)
 
-# %% ../nbs/05a_training_free.ipynb #4bbe4575
+# %% ../nbs/05a_training_free.ipynb #264e70dc
 class TrainingFree(nn.Module):
     "Few-shot segmentation with a frozen backbone and nothing trained"
     def __init__(self,
@@ -144,7 +144,7 @@ class TrainingFree(nn.Module):
     )->tuple: # for `infer`
         "Condition the learner on the support set"
         labels = torch.tensor([1] if classes is None else list(classes), device=support_masks.device)
-        maps, states = self.maps(support_images), []
+        (maps,), states = in_parts(lambda x: [self.maps(x)], support_images), []
         for x, masks in zip(maps, support_masks):
             y, shown = self.cells(masks, labels)
             step = self.support_stride if self.learner == 'gp' else 1
