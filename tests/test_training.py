@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from deepgp_fss import training
 from deepgp_fss.commands import deepgp_eval
 from deepgp_fss.datasets import open_data
-from deepgp_fss.episodes import Episodes
+from deepgp_fss.episodes import Augment, Episodes
 from deepgp_fss.evaluation import FINE, add_up, auroc, bootstrap, class_iou, count_pixels, ece, evaluate, fb_iou, finish, histograms, judge, miou, summarise
 from deepgp_fss.files import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
@@ -192,7 +192,7 @@ def test_a_loss_that_is_no_number_stops_with_a_dump(tmp_path, monkeypatch):
         train(tiny(), tmp_path/'run', picture_every=0, progress=False, cpu=True)
     tensors, header = load_state(tmp_path/'run/failed_step_000003.safetensors')
     data, _ = training_data(tiny())
-    assert torch.equal(tensors['episode.query_images'][0], Episodes(data, 1, 48, length=99)[12].query_images) and header['indices'] == [12, 13, 14, 15]
+    assert torch.equal(tensors['episode.query_images'][0], Episodes(data, 1, 48, length=99, how=Augment(recolour=True))[12].query_images) and header['indices'] == [12, 13, 14, 15]
 
 
 # ---- several processes, accumulation, precision
