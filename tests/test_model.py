@@ -29,7 +29,7 @@ def layer_table():
     "Outputs of the paper's final model at 448x448: name of the module -> (channels, side)"
     torch.manual_seed(0)
     model, sizes = DeepGPNet().eval(), {}
-    def hook(name): return lambda module, inputs, out: sizes.setdefault(name, (out.shape[1], out.shape[-1])) and None
+    def hook(name): return lambda module, inputs, out: sizes.update({name: max(sizes.get(name, (0, 0)), (out.shape[1], out.shape[-1]))})  # the support is thinned before its projection
     for name, module in model.named_modules(): module.register_forward_hook(hook(name)) if not list(module.children()) or name.rsplit('.', 1)[-1] in ('cab', 'rrb', 'layer1', 'layer2', 'layer3', 'layer4') else None
     with torch.no_grad(): logits = model(torch.rand(1, 1, 3, 448, 448), torch.ones(1, 1, 448, 448), torch.rand(1, 3, 448, 448))
     return sizes | {'upsample3': tuple(logits.shape[1::2])}

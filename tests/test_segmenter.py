@@ -1067,7 +1067,8 @@ def test_a_process_that_is_interrupted_leaves_whole_files(place):
     "SIGINT in the middle of 404 photographs, and again with --force"
     photograph = (place/'new/a.jpg').read_bytes()
     for i in range(400): (place/f'new/q{i:03}.jpg').write_bytes(photograph)
-    process = subprocess.Popen([BIN/'deepgp_segment', *words_of(place)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([BIN/'deepgp_segment', *words_of(place)], env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # a test run in the background ignores it
     deadline = time.time() + 120
     while process.poll() is None and time.time() < deadline and len(list((place/'out').glob('masks/*.png'))) < 7: time.sleep(.01)
     process.send_signal(signal.SIGINT)
