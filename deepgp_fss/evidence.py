@@ -6,7 +6,7 @@
 __all__ = ['FULL', 'VARIANTS', 'KEPT', 'Study', 'shapes_study', 'photographs_study', 'StudyStopped', 'start_run', 'is_done',
            'run_study', 'gap', 'gather', 'study_table', 'study_figure']
 
-# %% ../nbs/12c_evidence.ipynb #ddcbc1ad
+# %% ../nbs/12c_evidence.ipynb #7ab887bc
 import json
 import os
 import shlex
@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from .evaluation import miou
-from .files import progress_bar, write_atomically
+from .files import cores, progress_bar, write_atomically
 from .paper import cell
 from .training import asked_to_stop, versions
 
@@ -108,7 +108,7 @@ def is_done(commands, folder):
     path = folder/'done.json'
     return path.exists() and json.loads(path.read_text())['commands'] == commands
 
-# %% ../nbs/12c_evidence.ipynb #3f8f37f1
+# %% ../nbs/12c_evidence.ipynb #5be95739
 def run_study(
     study:Study, # what to do
     out:Path, # folder for all runs
@@ -116,8 +116,7 @@ def run_study(
     progress:bool=True, # show a bar
 ):
     "Make every run of a study that has not been made yet"
-    out, cores = Path(out), len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
-    jobs = jobs or cores
+    out, jobs = Path(out), cores() if jobs is None else jobs
     if jobs < 1: raise ValueError(f'jobs must be at least 1, but it is {jobs}.')
     each = [(v, f, study.commands(v, f, out), out/study.folder(v, f)) for v, f in study.runs]
     waiting, running = [run for run in each if not is_done(*run[2:])], {}
@@ -127,7 +126,7 @@ def run_study(
             while (waiting or running) and not asked:
                 while waiting and len(running) < jobs:
                     run = waiting.pop(0)
-                    running[start_run(*run[2:], max(1, cores//jobs))] = run
+                    running[start_run(*run[2:], max(1, cores()//jobs))] = run
                 time.sleep(.5)
                 for process, run in [(p, r) for p, r in running.items() if p.poll() is not None]:
                     del running[process]
@@ -171,7 +170,7 @@ def gap(
     low, high = np.percentile(scores[0] - scores[1], [2.5, 97.5])
     return miou(ours, classes) - miou(theirs, classes), (float(low), float(high))
 
-# %% ../nbs/12c_evidence.ipynb #b2323799
+# %% ../nbs/12c_evidence.ipynb #299465ee
 KEPT = ('shots', 'fold', 'seed', 'size', 'episodes', 'data', 'miou', 'miou_interval', 'fb_iou', 'iou', 'ece', 'auroc_variance', 'auroc_doubt', 'variance_on', 'command')
 
 def gather(
@@ -179,26 +178,26 @@ def gather(
     out:Path, # where
 )->dict: # JSON values: the study, its results, and the gaps to the full model
     "All results of a study; runs that have not been made are named"
-    results, missing, rows = [], [], {}
+    results, missing = [], []
     for variant, fold in study.runs:
         folder, commands = Path(out)/study.folder(variant, fold), study.commands(variant, fold, out)
         if not is_done(commands, folder): missing.append(f'{variant}, fold {fold}'); continue
         for path in sorted(folder.glob('eval/*/result.json')):
             r = json.loads(path.read_text())
-            key = variant, fold, r['shots']
-            rows[key] = [json.loads(line) for line in (path.parent/'episodes.jsonl').read_text().splitlines()[1:]]
-            labels = tuple(sorted({row['label'] for row in rows[key]}))
+            rows, full = _rows(path.parent), _full_rows(study, out, fold, r['shots'])
             result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None)
-            full = rows.get((FULL, fold, r['shots'])) or _full_rows(study, out, fold, r['shots'])
-            if full and variant != FULL: result['gap'], result['gap_interval'] = gap(rows[key], full, labels)
+            if full and variant != FULL: result['gap'], result['gap_interval'] = gap(rows, full, tuple(sorted({row['label'] for row in rows})))
             results.append(result)
     order = {v: i for i, v in enumerate([*VARIANTS, *study.untrained])}
     return dict(study=study.name, results=sorted(results, key=lambda r: (order[r['variant']], r['fold'], r['shots'])), missing=missing, versions=versions())
 
+def _rows(folder):
+    "Episodes of an evaluation"
+    return [json.loads(line) for line in (folder/'episodes.jsonl').read_text().splitlines()[1:]]
+
 def _full_rows(study, out, fold, shots):
-    "Episodes of the full model"
-    for path in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_*/episodes.jsonl'):
-        return [json.loads(line) for line in path.read_text().splitlines()[1:]]
+    "Episodes of the full model, if it has been evaluated"
+    return next((_rows(p.parent) for p in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_*/result.json')), None)
 
 # %% ../nbs/12c_evidence.ipynb #3a58b301
 def study_table(
