@@ -6,7 +6,7 @@ BIN    := $(VENV)/bin
 CORES  := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo evidence test check test-nbs test-py test-browser pages notebooks readme docs lab hooks clean
+.PHONY: help install demo evidence survives test check test-nbs test-py test-browser pages notebooks readme docs lab hooks clean
 
 help:  ## what you can do here
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ demo: $(VENV)/.installed  ## train and evaluate on generated data, in minutes; f
 
 evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: two hours on two cores; go on after an interruption
 	$(BIN)/deepgp_study shapes --out runs/evidence
+
+survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their tests, and write what they found into nbs/results for the docs
+	OMP_NUM_THREADS=1 DEEPGP_RESULTS=nbs/results $(BIN)/python -m pytest -q -n $(CORES) tests/test_faults.py tests/test_stress.py tests/test_load.py tests/bad_input
 
 test: check test-nbs test-py docs  ## all checks and tests, on a fresh machine too
 	@echo "== all passed"

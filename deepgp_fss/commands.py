@@ -6,7 +6,7 @@
 __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eval', 'deepgp_segment', 'deepgp_study',
            'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #912f92bc
+# %% ../nbs/13_commands.ipynb #d289951b
 import argparse
 import hashlib
 import json
@@ -25,13 +25,13 @@ from torch import nn
 
 from .bench import bench_episode, bench_gp, episode_report, gp_report
 from .bench_data import bench_cache, bench_data, cache_report, data_report
-from .datasets import MIN_AREA, FewShotData, open_data
+from .datasets import MIN_AREA, FewShotData, find_voc, open_data
 from .demo import demo_report, run_demo
 from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
 from .evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
 from .features import keep_features, trunk_digest
-from .files import write_atomically
+from .files import named, writable, write_atomically
 from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
 from .model import ModelConfig, for_prediction, load_checkpoint
@@ -43,16 +43,22 @@ from .training import RECIPES, Recipe, make_config, train
 from .training_free import TrainingFree
 from .visualize import save_fig
 
-# %% ../nbs/13_commands.ipynb #151de50e
+# %% ../nbs/13_commands.ipynb #a3029308
 def _sentences(f):
     "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
     @wraps(f)
     def inner(*args, **kwargs):
         try: return f(*args, **kwargs)
-        except (ValueError, OSError) as e: sys.exit(f'{f.__name__}: {e}')
+        except OSError as e: sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}.' if e.filename else str(e)))
+        except ValueError as e: sys.exit(f'{f.__name__}: {e}')
     return inner
 
-# %% ../nbs/13_commands.ipynb #a6547a5d
+def _check_folders(**folders):
+    "Refuse folders for results in which nothing can be written, before any work begins"
+    for option, folder in folders.items():
+        if folder is not None and not writable(folder): raise ValueError(f'{folder} cannot be written: choose another --{option}.')
+
+# %% ../nbs/13_commands.ipynb #c02147f8
 @call_parse
 @_sentences
 def deepgp_demo(
@@ -62,9 +68,10 @@ def deepgp_demo(
 ):
     "Train on generated scenes for a few minutes, evaluate on held-out classes, and draw what was found"
     if min(steps, episodes) < 1: raise ValueError('steps and episodes must be at least 1.')
+    _check_folders(out=out)
     print('\n' + demo_report(*run_demo(steps, episodes, out)))
 
-# %% ../nbs/13_commands.ipynb #98dd30ff
+# %% ../nbs/13_commands.ipynb #06d64455
 @call_parse
 @_sentences
 def deepgp_data(
@@ -82,8 +89,11 @@ def deepgp_data(
 ):
     "Prepare, check and show a data set"
     jobs = dict(build=_build, check=_check, info=_info)
+    for option, value in (('workers', workers), ('min_area', min_area)):
+        if value is not None and value < 1: raise ValueError(f'{option} must be at least 1, but it is {value}.')
     if what not in jobs: raise ValueError(f'there is no job {what!r}: choose build, check or info.')
     if name != 'shapes' and root is None: raise ValueError(f'{name} needs the folder it is in: deepgp_data {what} {name} FOLDER.')
+    _check_folders(out=out)
     options = dict(train_list=train_list, masks=masks, split=split)
     jobs[what](name=name, root=root, sbd=sbd, masks=masks, part=part, min_area=min_area, workers=workers, out=out, options=options)
 
@@ -162,7 +172,7 @@ def _data(args, data=None):
         data[name] = int(value) if value.lstrip('-').isdigit() else value
     return dict(name='shapes') | data
 
-# %% ../nbs/13_commands.ipynb #f9592ce1
+# %% ../nbs/13_commands.ipynb #1a0ea81b
 @_sentences
 def deepgp_train(
     args:list=None, # words of the command line; None: those of this process
@@ -190,12 +200,14 @@ def deepgp_train(
     if args.show: print(json.dumps(config.to_dict(), indent=1)); return
     if args.out is None: raise ValueError('where shall the run go? Give --out FOLDER.')
     if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
+    if args.picture_every < 0 or args.workers < 0: raise ValueError('picture_every and workers must be 0 or more.')
+    if not args.cache_limit >= 0: raise ValueError(f'--cache_limit must be 0 or more, but it is {args.cache_limit}.')
     done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download,
                  features=dict(folder=args.cache_dir, limit=args.cache_limit))
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
-# %% ../nbs/13_commands.ipynb #29d40d7a
+# %% ../nbs/13_commands.ipynb #23875580
 EPISODES = dict(pascal=5000, coco2pascal=5000, coco=20_000, folder=1000, shapes=1000)  # the first three as in the paper
 
 @_sentences
@@ -228,7 +240,14 @@ def deepgp_eval(
     _cache_options(parser)
     _data_options(parser)
     args = parser.parse_args(args)
-    if min([1, *(args.shots or [1]), args.queries, args.episodes or 1]) < 1: raise ValueError('shots, queries and episodes must be at least 1.')
+    for option in ('queries', 'episodes', 'size'):
+        if getattr(args, option) is not None and getattr(args, option) < 1: raise ValueError(f'{option} must be at least 1, but it is {getattr(args, option)}.')
+    if args.shots and min(args.shots) < 1: raise ValueError('shots must be at least 1.')
+    if args.seed < 0 or args.workers < 0: raise ValueError('seed and workers must be 0 or more.')
+    if args.models and (args.weights or args.levels or args.backbone != 'resnet50'): raise ValueError('--backbone, --weights and --levels belong to --learner, not to trained models.')
+    if not args.cache_limit >= 0: raise ValueError(f'--cache_limit must be 0 or more, but it is {args.cache_limit}.')
+    _check_folders(out=args.out, plot=args.plot)
+    if args.write_list and Path(args.write_list).is_dir(): raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
     if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
     if bool(args.models) == bool(args.learner): raise ValueError('what shall be evaluated? Name trained models, or a --learner to use without training.')
     loaded = [_load_run(Path(p)) for p in args.models] if args.models else [_untrained(args)]
@@ -309,7 +328,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
         results.append(result)
     return results
 
-# %% ../nbs/13_commands.ipynb #77ac77cb
+# %% ../nbs/13_commands.ipynb #bffba9ec
 @_sentences
 def deepgp_segment(
     args:list=None, # words of the command line; None: those of this process
@@ -331,12 +350,15 @@ def deepgp_segment(
     args = parser.parse_args(args)
     if args.model and args.weights: raise ValueError('a model or the weights of a backbone, not both: give --model or --weights.')
     if args.batch < 1: raise ValueError('batch must be at least 1.')
+    if not args.weights and (args.download or args.backbone != 'resnet50'): raise ValueError('--backbone and --download belong to --weights.')
     if len(set(args.classes or [])) < len(args.classes or []): raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
     pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
-    if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, args.size or 448, device, args.download)
+    if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, 448 if args.size is None else args.size, device, args.download)
     else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
     segmenter.fit(*zip(*pairs))
     names = dict(enumerate(args.classes or [], 1))
+    unseen = [name for label, name in names.items() if label not in segmenter.labels]
+    if unseen: raise ValueError(f'--classes names {unseen[0]!r}, but no mask shows it: the labels in the masks are {", ".join(map(str, segmenter.labels))}.')
     summary = segment_files(segmenter, queries, args.out, names, args.force, args.batch, model=args.model or args.weights or 'shapes',
                             support=[str(image) for image, _ in pairs], classes=names)
     bad = [row for row in summary['images'] if 'error' in row]
@@ -345,7 +367,7 @@ def deepgp_segment(
     if not summary['finished']: print('deepgp_segment: interrupted; what is there is complete.', file=sys.stderr); sys.exit(130)
     if bad: sys.exit(f'deepgp_segment: {len(bad)} file(s) could not be segmented.')
 
-# %% ../nbs/13_commands.ipynb #2c712999
+# %% ../nbs/13_commands.ipynb #779a798f
 @call_parse
 @_sentences
 def deepgp_study(
@@ -363,11 +385,18 @@ def deepgp_study(
     if out is None: raise ValueError('where shall the runs go? Give --out FOLDER.')
     if episodes < 1 or iterations is not None and iterations < 1: raise ValueError('iterations and episodes must be at least 1.')
     how = dict(episodes=episodes) | (dict(iterations=iterations) if iterations else {})
-    if name == 'shapes': study = shapes_study(**how)
+    if jobs is not None and jobs < 1: raise ValueError(f'jobs must be at least 1, but it is {jobs}.')
+    if name == 'shapes':
+        if root or weights or cache_dir: raise ValueError('--root, --weights and --cache_dir belong to the study of photographs.')
+        study = shapes_study(**how)
     elif name == 'photographs':
         if root is None or weights is None: raise ValueError('photographs needs --root, a data set laid out as PASCAL, and --weights of a ResNet-50.')
+        find_voc(root)
+        if weights != 'imagenet' and not Path(weights).is_file(): raise ValueError(f'there is no weights file {weights}.')
+        _check_folders(cache_dir=cache_dir)
         study = photographs_study(root, weights, cache_dir, **how)
     else: raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
+    _check_folders(out=out)
     stopped = None
     if not tables:
         try: run_study(study, out, jobs)
@@ -381,7 +410,7 @@ def deepgp_study(
     if found['missing']: print(f'not made yet: {"; ".join(found["missing"])}', file=sys.stderr)
     if stopped: sys.exit(f'deepgp_study: {stopped.rstrip(".")}. The same command goes on from here.')
 
-# %% ../nbs/13_commands.ipynb #11b9a399
+# %% ../nbs/13_commands.ipynb #e86b3c90
 @call_parse
 @_sentences
 def deepgp_bench(
@@ -404,6 +433,8 @@ def deepgp_bench(
     if what not in ('gp', 'episode', 'data', 'cache', 'scale'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data, cache or scale.")
     if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
     if device == 'cuda' and not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
+    if json_file and not writable(Path(json_file).parent): raise ValueError(f'{json_file} cannot be written: choose another --json_file.')
+    if width < 1: raise ValueError(f'width must be at least 1, but it is {width}.')
     if repeats is None: repeats = dict(gp=15, episode=3, cache=3).get(what, 1)
     if size is None: size = 256 if what == 'scale' else 512
     if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')

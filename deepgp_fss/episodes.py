@@ -354,7 +354,7 @@ def write_episodes(
     write_atomically(path, lambda part: part.write_text(head + ''.join(map(line, range(len(episodes)))), encoding='utf-8'))
     return Path(path)
 
-# %% ../nbs/07_episodes.ipynb #b8ef64fe
+# %% ../nbs/07_episodes.ipynb #20af3bc3
 def read_episodes(
     path:Path, # as `write_episodes` makes it
     data:FewShotData, # the same data set
@@ -373,6 +373,9 @@ def read_episodes(
         if unknown: raise BadFile(f'{path}, line {k}: {unknown[0]!r} is not in {data.images.title}.')
         if len(rest) <= queries: raise BadFile(f'{path}, line {k}: there is no support image.')
         draws.append(Draw(label[name], tuple(number[n] for n in rest[:queries]), tuple(number[n] for n in rest[queries:])))
+        if draws[-1].label not in data.classes: raise BadFile(f'{path}, line {k}: {name!r} is not among the classes to find here.')
+        if set(draws[-1].queries) & set(draws[-1].supports): raise BadFile(f'{path}, line {k}: the query is among its own support images.')
+    if not draws: raise BadFile(f'{path} lists no episodes.')
     if len({len(d.supports) for d in draws}) > 1: raise BadFile(f'{path}: the episodes differ in their number of shots.')
     return draws
 

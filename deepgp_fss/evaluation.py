@@ -7,7 +7,7 @@ __all__ = ['COUNTS', 'BINS', 'FINE', 'count_pixels', 'class_iou', 'miou', 'fb_io
            'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'episode_probability', 'evaluate', 'judge',
            'read_rows', 'finish', 'summarise', 'describe_result', 'reliability_figure']
 
-# %% ../nbs/09_evaluation.ipynb #7f296678
+# %% ../nbs/09_evaluation.ipynb #1bc22314
 import json
 import math
 import os
@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from .episodes import Episode, Episodes, collate, fitting, unfit
-from .files import BadFile, progress_bar, write_atomically
+from .files import BadFile, Lines, progress_bar, write_atomically
 from .model import DeepGPNet
 from .training_free import TrainingFree
 from .shapes import IGNORE
@@ -40,14 +40,15 @@ def count_pixels(
     n = int(valid.sum())
     return dict(zip(COUNTS, (both, either, n - either, n - both)))
 
-# %% ../nbs/09_evaluation.ipynb #48ab0b9a
+# %% ../nbs/09_evaluation.ipynb #fecaa3bb
 def class_iou(
     rows:list, # of dicts with `label` and `COUNTS`
     classes:tuple, # labels
 )->dict: # label -> IoU, or None where there is nothing to divide
     "IoU of the foreground, summed over the episodes of each class"
     sums = {c: [0, 0] for c in classes}
-    for r in rows: sums[r['label']][0] += r['inter']; sums[r['label']][1] += r['union']
+    for r in rows:
+        sums[r['label']][0] += r['inter']; sums[r['label']][1] += r['union']
     return {c: inter/union if union else None for c, (inter, union) in sums.items()}
 
 def miou(rows, classes):
@@ -172,7 +173,7 @@ def episode_probability(
     spread = F.interpolate(spread[None, None], scale_factor=model.stride, mode='bilinear')[0, 0, :size, :size]
     return logits.softmax(0)[1].cpu(), unfit(spread, H, W).clamp(0, 1).cpu()
 
-# %% ../nbs/09_evaluation.ipynb #0322d7d1
+# %% ../nbs/09_evaluation.ipynb #b925ec59
 def evaluate(
     model:DeepGPNet, # in evaluation mode, on its device
     episodes:Episodes, # with `train=False`
@@ -192,8 +193,8 @@ def evaluate(
     if out is not None and todo:
         Path(out).mkdir(parents=True, exist_ok=True)
         path = Path(out)/f'part_{os.getpid()}_{rank}.jsonl'
-        file = open(path, 'w', buffering=1)
-        file.write(head + '\n')
+        file = Lines(path, 'wb')
+        file.add(head)
     loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate)
     bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(done) + len(todo),
                        initial=len(done), show=progress and rank == 0)
@@ -202,7 +203,7 @@ def evaluate(
         for episode in bar:
             row = judge(model, episode, uncertainty, episodes)
             done[row['index']] = row
-            if file is not None: file.write(json.dumps(row) + '\n')
+            if file is not None: file.add(json.dumps(row))
     if file is not None: file.close()
     return [done[i] for i in sorted(done)]
 
@@ -226,21 +227,26 @@ def _where(episodes, row, variance):
     seen = {c for i in draw.supports for c in images.areas[i]}
     return dict(where=variance_where(variance, labels, draw.label, seen))
 
-# %% ../nbs/09_evaluation.ipynb #e3d74044
+# %% ../nbs/09_evaluation.ipynb #40d08162
 def read_rows(
     out:Path, # folder of an evaluation
     head:str, # its first line
 )->dict: # index -> row
     "Finished episodes of an earlier attempt, from all of its files"
-    rows = {}
+    rows, classes = {}, json.loads(head).get('classes')
     for path in [Path(out)/'episodes.jsonl', *sorted(Path(out).glob('part_*.jsonl'))]:
         if not path.exists(): continue
-        lines = path.read_text().splitlines(keepends=True)
+        lines = path.read_text(errors='replace').splitlines(keepends=True)
         if not lines: continue
         if lines[0].rstrip('\n') != head:
-            raise BadFile(f'{path} is from an evaluation of something else: choose another --out or remove it. It says {lines[0][:300].strip()}')
+            raise BadFile(f'{path} is from an evaluation of something else: choose another --out or remove it. It begins with {lines[0][:200].strip()!r}.')
         for line in lines[1:]:
-            if line.endswith('\n'): row = json.loads(line); rows[row['index']] = row  # a half-written last line is left out
+            if not line.endswith('\n'): continue  # a half-written last line is left out
+            try:
+                row = json.loads(line)
+                if classes and row['label'] not in classes: raise KeyError('label')
+                rows[row['index']] = row
+            except (ValueError, KeyError, TypeError): raise BadFile(f'{path} holds a line that is no result of an episode: it is damaged; remove it, and its episodes are evaluated again.') from None
     return rows
 
 def finish(out, key):

@@ -6,7 +6,7 @@
 __all__ = ['KINDS', 'COLOURS', 'photographs_in', 'find_support', 'find_queries', 'output_names', 'palette', 'write_results',
            'segment_files']
 
-# %% ../nbs/11a_folders.ipynb #caca7690
+# %% ../nbs/11a_folders.ipynb #3e5a28c8
 import json
 from collections import Counter
 from pathlib import Path
@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .datasets import IMAGE_ENDINGS
+from .datasets import IMAGE_ENDINGS, one_each
 from .files import BadFile, progress_bar, writable, write_atomically
 from .segmenter import FewShotSegmenter, as_image
 from .visualize import FOUND, overlay
 
-# %% ../nbs/11a_folders.ipynb #eb1e8358
+# %% ../nbs/11a_folders.ipynb #c9a54607
 def photographs_in(
     folder:Path, # to look in, not below
 )->list: # paths, sorted
@@ -36,6 +36,7 @@ def find_support(
         images, place = photographs_in(folder/'images'), folder/'masks'
     else: images, place = [p for p in photographs_in(folder) if p.suffix.lower() != '.png'], folder
     if not images: raise BadFile(f'{folder} holds no photographs: it should have files such as cat.jpg with their masks cat.png, or folders images and masks.')
+    one_each(images)
     pairs = [(p, place/f'{p.stem}.png') for p in images]
     alone = [image for image, mask in pairs if not mask.exists()]
     if alone: raise BadFile(f'{len(alone)} photograph(s) in {folder} have no mask, such as {alone[0].name}: {place/(alone[0].stem + ".png")} should be there.')

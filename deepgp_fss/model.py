@@ -6,7 +6,7 @@
 __all__ = ['AT_ONCE', 'ModelConfig', 'make_encoder', 'State', 'pad_to', 'in_parts', 'DeepGPNet', 'split_classes', 'check_images',
            'save_checkpoint', 'read_header', 'load_checkpoint', 'fold_batch_norm', 'for_prediction', 'QueryPath']
 
-# %% ../nbs/05_model.ipynb #2e159e76
+# %% ../nbs/05_model.ipynb #e9dfc2a4
 import copy
 import json
 from dataclasses import asdict, dataclass, fields
@@ -23,9 +23,9 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from .decoder import Decoder
 from .encoders import RESNETS, Encoded, ImageEncoder, MaskEncoder, PoolMaskEncoder, ResNetEncoder, SmallEncoder, TimmEncoder, fit_state
 from .files import write_atomically
-from .learners import make_learner
+from .learners import LEARNERS, make_learner
 
-# %% ../nbs/05_model.ipynb #9d621aab
+# %% ../nbs/05_model.ipynb #481481d9
 @dataclass
 class ModelConfig:
     "What a model is made of; the defaults are the paper's final model"
@@ -35,6 +35,7 @@ class ModelConfig:
     freeze_bn:bool = True            # image encoder: keep batch-norm statistics
     freeze_affine:bool = False       # image encoder: do not train batch norm's scale and shift
     freeze_backbone:bool = False     # image encoder: train only its projection
+    unit_features:bool = False       # image encoder: bring features to unit length before their projection; for frozen backbones
     mask_encoder:str = 'lwl'         # 'lwl' (learnt) or 'pool' (fraction of foreground, E = 1)
     encoding_dim:int = 64            # E of 'lwl'
     learner:str = 'gp'               # 'gp', 'prototype', 'multiprototype', 'attention', 'transductive'
@@ -49,26 +50,38 @@ class ModelConfig:
     final_relu:bool = False          # decoder: the paper's literal ReLU on the scores
     upsample:str = 'nearest'         # decoder: 'nearest' or 'bilinear' between levels
 
-    def __post_init__(self): self.scales = tuple(self.scales)
+    def __post_init__(self):
+        if not isinstance(self.scales, (tuple, list)) or not self.scales: raise ValueError(f'scales must be strides, such as (16,), not {self.scales!r}.')
+        self.scales = tuple(self.scales)
+        for name in ('dim', 'encoding_dim', 'window', 'support_stride', 'decoder_width', 'max_points'):
+            value = getattr(self, name)
+            if name == 'max_points' and value is None: continue
+            if not isinstance(value, int) or not 1 <= value <= 65536: raise ValueError(f'{name} must be a whole number from 1 to 65536, but it is {value!r}.')
+        if self.learner not in LEARNERS: raise ValueError(f'There is no learner {self.learner!r}: choose one of {", ".join(LEARNERS)}.')
+        if not isinstance(self.backbone, str): raise ValueError(f'backbone must be a name, not {self.backbone!r}.')
 
     @classmethod
     def from_dict(cls, values):
         "A configuration from names and values, refusing names that do not exist"
+        if not isinstance(values, dict): raise ValueError(f'A model is described by names and values, not by a {type(values).__name__}.')
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f'Unknown model setting(s) {", ".join(unknown)}. Known are: {", ".join(sorted(known))}.')
         return cls(**values)
 
-# %% ../nbs/05_model.ipynb #91c1cfc8
+# %% ../nbs/05_model.ipynb #4fdda8ab
 def make_encoder(config, weights=None, download=False):
     "The image encoder of `config`"
     c = config
     if c.backbone in RESNETS: encoder = ResNetEncoder(c.backbone, c.dim, c.scales, weights, download, c.freeze_bn, c.freeze_affine)
-    elif c.backbone == 'small': encoder = SmallEncoder(c.dim, stride=c.scales[-1])
+    elif c.backbone == 'small':
+        if weights is not None: raise ValueError(f"The backbone 'small' is trained from scratch and has no use for the weights {weights}: choose another backbone, or no weights.")
+        encoder = SmallEncoder(c.dim, stride=c.scales[-1])
     elif c.backbone.startswith('timm:'): encoder = TimmEncoder(c.backbone[5:], c.dim, weights=weights, download=download)
     elif c.backbone == 'custom': raise ValueError("A model with backbone='custom' needs its encoder: pass encoder=.")
     else:
         raise ValueError(f"There is no backbone {c.backbone!r}: choose one of {', '.join(RESNETS)}, small, timm:NAME or custom.")
+    if c.unit_features: encoder.use_unit_length()
     if c.freeze_backbone:
         encoder.requires_grad_(False)
         encoder.project.requires_grad_(True)
@@ -264,24 +277,28 @@ def save_checkpoint(
     write_atomically(path.with_suffix('.json'), lambda part: part.write_text(json.dumps(header, indent=1) + '\n'))
     return path
 
-# %% ../nbs/05_model.ipynb #cf777122
+# %% ../nbs/05_model.ipynb #547ef759
 def read_header(
     path:Path, # of a checkpoint
 )->dict: # format, config, info
     "The header of a checkpoint, or a sentence about what the file is instead"
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f'There is no checkpoint {path}.')
+    with open(path, 'rb'): pass  # safetensors says of a file that may not be read that it is not there
     try:
         with safe_open(path, 'pt') as f: header = json.loads((f.metadata() or {})['deepgp_fss'])
     except SafetensorError as e: raise ValueError(f'{path} is not a safetensors file, or is damaged ({e}).') from None
     except (KeyError, json.JSONDecodeError):
         raise ValueError(f'{path} is a safetensors file, but no checkpoint of deepgp_fss: for backbone weights use '
                          'weights=.') from None
+    if not isinstance(header, dict): raise ValueError(f'{path} has a header that is no description of a model: it is damaged, or somebody else made it.')
     if header.get('format') != 'deepgp_fss 1':
         raise ValueError(f"{path} has the format {header.get('format')!r}, which this version cannot read: update deepgp_fss.")
+    parts = header.get('config'), header.get('info'), (header.get('info') or {}).get('run') or {} if isinstance(header.get('info'), dict) else None
+    if not all(isinstance(p, dict) for p in parts): raise ValueError(f'{path} has a header without a description of its model or its run: it is damaged.')
     return header
 
-# %% ../nbs/05_model.ipynb #b78bb236
+# %% ../nbs/05_model.ipynb #76e035ff
 def load_checkpoint(
     path:Path, # a .safetensors file
     device:str='cpu', # where to put the model
@@ -289,7 +306,8 @@ def load_checkpoint(
 )->DeepGPNet: # in evaluation mode; `model.info` is what was kept with it
     "A model from a checkpoint"
     header = read_header(path)
-    model = DeepGPNet(ModelConfig.from_dict(header['config']), encoder=encoder)
+    try: model = DeepGPNet(ModelConfig.from_dict(header['config']), encoder=encoder)
+    except (ValueError, TypeError, RuntimeError) as e: raise ValueError(f'{path} describes a model that cannot be made here: {e}') from None
     with safe_open(path, 'pt') as f: state = {k: f.get_tensor(k) for k in f.keys()}
     fit_state(model, {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, str(path))
     model.info = header['info']

@@ -6,8 +6,8 @@
 __all__ = ['read_sbd', 'save_labels', 'build_pascal', 'draw_object', 'draw_labels', 'read_annotations', 'build_coco', 'all_sets',
            'check_item', 'check_counts', 'check_data', 'describe', 'contact_sheet']
 
-# %% ../nbs/06b_prepare.ipynb #94b4aaa3
-import json
+# %% ../nbs/06b_prepare.ipynb #518e8af3
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -20,10 +20,10 @@ from scipy.io import loadmat
 
 from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, coco, coco_folds, coco_masks,
                                  find_coco, find_folder, find_voc, folder_set, in_parallel, pascal)
-from .files import BadFile, open_image, read_labels, read_mask, write_atomically
+from .files import BadFile, open_image, read_json, read_labels, read_mask, write_atomically
 from .shapes import FOLDS, IGNORE
 
-# %% ../nbs/06b_prepare.ipynb #44ba15a0
+# %% ../nbs/06b_prepare.ipynb #2c3ae257
 def read_sbd(
     path:Path, # cls/<name>.mat
 )->np.ndarray: # (H, W) uint8 label map
@@ -31,7 +31,7 @@ def read_sbd(
     try: labels = np.asarray(loadmat(path, squeeze_me=True, struct_as_record=False)['GTcls'].Segmentation)
     except Exception as e:  # a parser of strangers' files may fail in any way
         raise BadFile(f'{path} is no label map of SBD ({type(e).__name__}: {e}).') from None
-    if labels.ndim != 2 or labels.min() < 0 or labels.max() > 20: raise BadFile(f'{path} does not hold labels from 0 to 20.')
+    if labels.ndim != 2 or labels.dtype.kind not in 'iuf' or labels.min() < 0 or labels.max() > 20 or (labels != np.round(labels)).any(): raise BadFile(f'{path} does not hold labels from 0 to 20.')
     return labels.astype(np.uint8)
 
 # %% ../nbs/06b_prepare.ipynb #179bd070
@@ -62,7 +62,17 @@ def build_pascal(
     for _ in in_parallel(convert, todo, 'label maps of PASCAL', workers, progress): pass
     return out, len(todo), len(sources)
 
-# %% ../nbs/06b_prepare.ipynb #955009af
+# %% ../nbs/06b_prepare.ipynb #f6b1208f
+def _check_shape(shape, height, width):
+    "pycocotools draws whatever it is given, for as long as it takes"
+    if isinstance(shape, list):
+        for polygon in shape:
+            points = np.asarray(polygon, dtype=float)
+            if points.ndim != 1 or len(points) % 2: raise ValueError('a polygon needs pairs of coordinates')
+            if not np.isfinite(points).all() or np.abs(points).max(initial=0) > 2*max(height, width) + 100: raise ValueError('a polygon lies far outside of its image')
+    elif isinstance(shape['counts'], list) and sum(shape['counts']) != height*width: raise ValueError('its runs do not cover the image')
+
+# %% ../nbs/06b_prepare.ipynb #7a12cad6
 def draw_object(
     annotation:dict, # of COCO
     height:int, # of the image
@@ -72,6 +82,7 @@ def draw_object(
     "Where an annotated object is"
     shape = annotation['segmentation']
     try:
+        _check_shape(shape, height, width)
         if isinstance(shape, list): rle = coco_mask.merge(coco_mask.frPyObjects(shape[:1] if first_only else shape, height, width))
         else: rle = coco_mask.frPyObjects(shape, height, width) if isinstance(shape['counts'], list) else shape
         drawn = coco_mask.decode(rle).astype(bool)
@@ -96,26 +107,33 @@ def draw_labels(
     for a in objects: labels[draw_object(a, height, width, masks == 'compat')] = labels_of[a['category_id']]
     return labels
 
-# %% ../nbs/06b_prepare.ipynb #4a0de9e8
+# %% ../nbs/06b_prepare.ipynb #9b20e65b
 def read_annotations(
     path:Path, # instances_*.json
 )->tuple: # images by id, annotations by image id, labels by category id
     "What COCO's file says, checked as far as we use it"
     if not path.exists(): raise BadFile(f'{path} is missing: it is in COCO\'s "2014 Train/Val annotations".')
-    try: data = json.loads(path.read_text(encoding='utf-8'))
-    except (ValueError, UnicodeDecodeError) as e: raise BadFile(f'{path} is damaged ({e}): download or unpack it again.') from None
-    if not isinstance(data, dict) or not {'images', 'annotations', 'categories'} <= data.keys():
+    data = read_json(path, object, 'download or unpack it again')
+    if not isinstance(data, dict) or not all(isinstance(data.get(k), list) for k in ('images', 'annotations', 'categories')) or not {'images', 'annotations', 'categories'} <= data.keys():
         raise BadFile(f'{path} is no file of COCO instances: it lacks images, annotations or categories.')
     try:
         numbers = {c['name']: c['id'] for c in data['categories']}
         missing = [name for name in COCO_CLASSES if name not in numbers]
         if missing: raise BadFile(f'{path} lacks the category {missing[0]!r}.')
-        images, of = {im['id']: im for im in data['images']}, {}
+        images, of, known = {im['id']: im for im in data['images']}, {}, {c['id'] for c in data['categories']}
         for a in data['annotations']:
+            if not isinstance(a, dict): raise BadFile(f'{path} has the annotation {a!r:.80}, which does not say of what image and category it is.')
             if a['image_id'] not in images: raise BadFile(f"{path}: annotation {a['id']} is of image {a['image_id']}, which the file does not list.")
-            a['category_id'], a['segmentation']  # both must be there
+            a['segmentation']  # must be there
+            if a['category_id'] not in known: raise BadFile(f"{path}, image {a['image_id']}: annotation {a['id']} is of category {a['category_id']}, which the file does not list.")
             of.setdefault(a['image_id'], []).append(a)
-        for im in data['images']: im['file_name'], im['height'], im['width']
+        for im in data['images']:
+            if not isinstance(im['file_name'], str): raise BadFile(f"{path}: image {im['id']} has the file name {im['file_name']!r}, which is no text.")
+            for side in ('height', 'width'):
+                if not isinstance(im[side], int) or not 0 < im[side] < 65536: raise BadFile(f"{path}: image {im['id']} has the {side} {im[side]!r}: it must be a whole number from 1 to 65535.")
+        for what in ('id', 'file_name'):
+            twice = next((value for value, n in Counter(im[what] for im in data['images']).items() if n > 1), None)
+            if twice is not None: raise BadFile(f'{path} lists two images with the {what} {twice!r}.')
     except (KeyError, TypeError) as e: raise BadFile(f'{path} has an entry without {e}.') from None
     return images, of, {numbers[name]: label for label, name in enumerate(COCO_CLASSES, 1)}
 

@@ -5,18 +5,21 @@
 # %% auto #0
 __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'check_recipe', 'pixel_weight', 'loss_sum',
            'SharedBatchNorm', 'share_batch_norm', 'make_optimizer', 'set_rate', 'pack_state', 'unpack_state',
-           'save_state', 'load_state', 'forward_backward', 'versions', 'git_state', 'TrainingStopped', 'differences',
-           'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train', 'episode_figure',
-           'curves', 'write_report']
+           'save_state', 'before', 'link_or_copy', 'load_state', 'forward_backward', 'versions', 'git_state',
+           'TrainingStopped', 'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate',
+           'train', 'episode_figure', 'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #5d45c37a
+# %% ../nbs/08_training.ipynb #6c90d32d
 import copy
 import csv
 import json
 import math
+import os
 import platform
+import shutil
 import signal
 import subprocess
+import sys
 from collections import deque
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -41,7 +44,7 @@ from .datasets import DATASETS, FewShotData, open_data
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
-from .files import BadFile, progress_bar, writable, write_atomically
+from .files import BadFile, Lines, named, progress_bar, read_json, writable, write_atomically
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
 
@@ -69,7 +72,7 @@ class Recipe:
     cache:bool = False               # keep the features of a frozen backbone on disk, in half precision
     seed:int = 0                     # of weights and episodes
 
-# %% ../nbs/08_training.ipynb #13a3446d
+# %% ../nbs/08_training.ipynb #13ecbf5e
 RECIPES = {
     'paper': dict(),
     'followup': dict(
@@ -77,13 +80,13 @@ RECIPES = {
         model=dict(scales=(32, 16), noise_var=.1)),
     'frozen': dict(
         recipe=dict(lr=1e-4, augment=False, cache=True),
-        model=dict(freeze_backbone=True)),
+        model=dict(freeze_backbone=True, unit_features=True)),
     'shapes': dict(
         recipe=dict(iterations=2000, lr=1e-3, size=96, foreground_weight=4., recolour=True),
         model=dict(backbone='small', dim=64, scales=(8,), encoding_dim=16, support_stride=1, decoder_width=32))}
 COCO_RECIPE = dict(iterations=40_000, size=512)  # what the paper changes for COCO, and for its transfer to PASCAL
 
-# %% ../nbs/08_training.ipynb #5da0e878
+# %% ../nbs/08_training.ipynb #cac2bc31
 @dataclass
 class RunConfig:
     "Everything that decides the result of a training run"
@@ -97,7 +100,8 @@ class RunConfig:
 
     @classmethod
     def from_dict(cls, values):
-        return cls(**values | dict(model=ModelConfig.from_dict(values['model']), recipe=Recipe(**values['recipe'])))
+        try: return cls(**values | dict(model=ModelConfig.from_dict(values['model']), recipe=Recipe(**values['recipe'])))
+        except (TypeError, KeyError) as e: raise ValueError(f'This is no configuration of a run ({type(e).__name__}: {e}).') from None
 
 # %% ../nbs/08_training.ipynb #92e111b9
 def make_config(
@@ -121,7 +125,7 @@ def make_config(
     check_recipe(config.recipe, config.model)
     return config
 
-# %% ../nbs/08_training.ipynb #a6e5d8fb
+# %% ../nbs/08_training.ipynb #754e3fa7
 def check_recipe(r, model):
     "Raise a `ValueError` for settings that make no sense"
     for name in ('iterations', 'batch', 'shots', 'size'):
@@ -129,6 +133,12 @@ def check_recipe(r, model):
     if r.micro is not None and r.micro < 1: raise ValueError(f'micro must be at least 1, but it is {r.micro}.')
     for name in ('lr', 'foreground_weight'):
         if not 0 < getattr(r, name) < math.inf: raise ValueError(f'{name} must be positive, but it is {getattr(r, name)}.')
+    if r.lr_backbone is not None and not 0 < r.lr_backbone < math.inf: raise ValueError(f'lr_backbone must be positive, but it is {r.lr_backbone}.')
+    if not 0 <= r.weight_decay < math.inf: raise ValueError(f'weight_decay must be 0 or more, but it is {r.weight_decay}.')
+    for name in ('decay', 'decay_at'):
+        if not 0 <= getattr(r, name) <= 1: raise ValueError(f'{name} must lie between 0 and 1, but it is {getattr(r, name)}.')
+    for name in ('seed', 'held_out'):
+        if getattr(r, name) < 0: raise ValueError(f'{name} must be 0 or more, but it is {getattr(r, name)}.')
     if r.optimizer not in ('adam', 'adamw'): raise ValueError(f"optimizer must be 'adam' or 'adamw', not {r.optimizer!r}.")
     if r.precision not in ('no', 'bf16', 'fp16'): raise ValueError(f"precision must be 'no', 'bf16' or 'fp16', not {r.precision!r}.")
     if r.cache and (r.augment or not (model.freeze_backbone and model.freeze_bn)):
@@ -228,21 +238,31 @@ def unpack_state(
     groups = [g | dict(params=n['params']) for g, n in zip(rest['groups'], now, strict=True)]
     optimizer.load_state_dict(dict(state=state, param_groups=groups))
 
-# %% ../nbs/08_training.ipynb #c516dd00
+# %% ../nbs/08_training.ipynb #2b6e6159
 def save_state(
     path:Path, # state.safetensors of a run
     tensors:dict, # from `pack_state`
     **header, # JSON values: the step, the rest, the configuration
 ):
-    "Write the state of a run, atomically"
+    "Write the state of a run, atomically; the last one stays beside it"
+    if path.exists(): write_atomically(before(path), lambda part: link_or_copy(path, part))
     write_atomically(path, lambda part: save_file(tensors, part, metadata=dict(deepgp_fss_run=json.dumps(header))))
+
+def before(path): "Where the state before the last one is"; return path.with_name('state_before.safetensors')
+
+def link_or_copy(source, target):
+    "A second name for a file; on file systems without such names, a copy"
+    try: os.link(source, target)
+    except OSError: shutil.copyfile(source, target)
 
 def load_state(path):
     "Tensors and header of a run's state"
     try:
-        with safe_open(path, 'pt') as f: return {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {})['deepgp_fss_run'])
-    except (SafetensorError, KeyError, json.JSONDecodeError, OSError) as e:
-        raise BadFile(f'{path} is no state of a training run, or is damaged ({type(e).__name__}: {e}).') from None
+        with safe_open(path, 'pt') as f: tensors, header = {k: f.get_tensor(k) for k in f.keys()}, json.loads((f.metadata() or {})['deepgp_fss_run'])
+        if not isinstance(header['step'], int) or header['step'] < 0 or not isinstance(header['rest'], dict): raise KeyError('step')
+    except (SafetensorError, KeyError, TypeError, json.JSONDecodeError, OSError) as e:
+        raise BadFile(f'{path} is no state of a training run, or is damaged ({type(e).__name__}: {e}): choose another --out.') from None
+    return tensors, header
 
 # %% ../nbs/08_training.ipynb #8a691397
 def forward_backward(
@@ -338,7 +358,7 @@ def asked_to_stop():
     finally:
         for s, handler in before.items(): signal.signal(s, handler)
 
-# %% ../nbs/08_training.ipynb #dc872416
+# %% ../nbs/08_training.ipynb #caa9f53d
 class Log:
     "`log.csv` of a run: one line a step; lines after `start` are dropped, for they will come again"
     columns = 'step', 'loss', 'iou', 'lr', 'skipped'
@@ -346,19 +366,20 @@ class Log:
         rows = [row for row in read_log(path) if row['step'] < start] if Path(path).exists() else []
         def write(part):
             with open(part, 'w', newline='') as f:
-                out = csv.DictWriter(f, self.columns)
+                out = csv.DictWriter(f, self.columns, lineterminator='\n')
                 out.writeheader(); out.writerows(rows)
         write_atomically(path, write)
-        self.file = open(path, 'a', newline='', buffering=1)
-        self.writer = csv.DictWriter(self.file, self.columns)
-    def add(self, **row): self.writer.writerow(row)
+        self.file = Lines(path)
+    def add(self, **row): self.file.add(','.join(str(row[name]) for name in self.columns))
     def close(self): self.file.close()
 
 def read_log(path):
     "Rows of a `log.csv`; a half-written last line is left out"
     rows = []
-    with open(path, newline='') as f:
-        for row in csv.DictReader(f):
+    with open(path, newline='', errors='replace') as f:
+        reader = csv.DictReader(f)
+        if tuple(reader.fieldnames or Log.columns)[:1] != Log.columns[:1]: raise BadFile(f'{path} is no log of a run: move it away, and a new one is begun.')
+        for row in reader:
             try: rows.append({name: kind(row[name]) for name, kind in zip(Log.columns, (int, float, float, float, int))})
             except (TypeError, ValueError): break
     return rows
@@ -393,7 +414,7 @@ def validate(
     write_atomically(path, lambda part: part.write_text('\n'.join(['step,miou,low,high', *old, f'{step},{score:.4f},{low:.4f},{high:.4f}', ''])))
     return score
 
-# %% ../nbs/08_training.ipynb #f420110d
+# %% ../nbs/08_training.ipynb #d1a7a1c5
 def train(
     config:RunConfig, # what to do
     out:Path, # folder of the run
@@ -420,20 +441,42 @@ def train(
             _open_run(config, out, resume)
         accelerator.wait_for_everyone()
         asked = stack.enter_context(asked_to_stop())
+        stack.enter_context(_disk(out))
         return _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress and main, download, features)
 
-# %% ../nbs/08_training.ipynb #607a50b7
+# %% ../nbs/08_training.ipynb #db43ae50
+@contextmanager
+def _disk(out):
+    "What cannot be written ends the run with a sentence that says where it stands"
+    try: yield
+    except OSError as e:
+        state = out/'state.safetensors'
+        last = f'the last checkpoint, of step {load_state(state)[1]["step"]}, is intact' if state.exists() else 'there is no checkpoint yet'
+        raise TrainingStopped(f'{named(e.filename or out)} cannot be written or read ({e.strerror or e}); {last}. Mend that, and go on with --resume.') from None
+
+def _mend(state):
+    "If the last state of a run is damaged and the one before it is not, take that, and say so"
+    try: load_state(state)
+    except BadFile as e:
+        if not before(state).exists(): raise
+        step = load_state(before(state))[1]['step']
+        print(f'{e.args[0].partition(": ")[0]}: going on from the one before it, of step {step}.', file=sys.stderr)
+        os.replace(before(state), state)
+
 def _open_run(config, out, resume):
     "Check the folder of a run; write its configuration if there is no checkpoint yet"
     state, saved = out/'state.safetensors', out/'config.json'
+    for old in out.glob('.*.part'): old.unlink()  # of a run that was killed; nobody else may write here now
     if state.exists():
         if not resume: raise TrainingStopped(f'{out} already holds a run: go on with it by --resume, or choose another --out.')
         if not saved.exists(): raise TrainingStopped(f'{out} holds a checkpoint but no config.json: choose another --out.')
-        if changed := differences(json.loads(saved.read_text())['config'], json.loads(json.dumps(config.to_dict()))):
+        _mend(state)
+        if not isinstance(known := read_json(saved).get('config'), dict): raise BadFile(f'{saved} does not say how the run was configured: choose another --out.')
+        if changed := differences(known, json.loads(json.dumps(config.to_dict()))):
             raise TrainingStopped(f'The run in {out} has another configuration, so it cannot be resumed with this one: {"; ".join(changed)}.')
     else: write_atomically(saved, lambda part: part.write_text(json.dumps(dict(config=config.to_dict(), versions=versions()), indent=1) + '\n'))
 
-# %% ../nbs/08_training.ipynb #e3315cc6
+# %% ../nbs/08_training.ipynb #07d53822
 def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_every, progress, download=False, features=None):
     r, main = config.recipe, accelerator.is_main_process
     torch.manual_seed(r.seed)
@@ -446,8 +489,11 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
     model, optimizer = accelerator.prepare(model, make_optimizer(model, r))
     if known:
         tensors, header = load_state(out/'state.safetensors')
-        unpack_state(tensors, header['rest'], plain, optimizer)
         start = header['step']
+        try: unpack_state(tensors, header['rest'], plain, optimizer)
+        except (RuntimeError, ValueError, KeyError, TypeError, AttributeError) as e:
+            raise BadFile(f'{out/"state.safetensors"} does not fit its run ({type(e).__name__}: {" ".join(str(e).split())[:200]}): it is damaged; choose another --out.') from None
+        if start > r.iterations: raise BadFile(f'{out/"state.safetensors"} is of step {start}, and the run has {r.iterations}: it is damaged; choose another --out.')
         if accelerator.scaler is not None and header['scaler']: accelerator.scaler.load_state_dict(header['scaler'])
     seen = copy.copy(episodes)  # what the model sees: images, or their features
     if r.cache: seen.features = keep_features(plain.encoder, data, r.size, accelerator, **features or {}, skip_broken=r.skip_broken, progress=progress)
@@ -459,11 +505,7 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
     def save(step):
         if not main: return
         tensors, rest = pack_state(plain, optimizer)
-        try: save_state(out/'state.safetensors', tensors, step=step, rest=rest, scaler=accelerator.scaler and accelerator.scaler.state_dict())
-        except OSError as e:
-            state = out/'state.safetensors'
-            before = f'the last one, of step {load_state(state)[1]["step"]}, is intact' if state.exists() else 'there is none yet'
-            raise TrainingStopped(f'The checkpoint of step {step} could not be written ({e}); {before}. Make room and go on with --resume.') from None
+        save_state(out/'state.safetensors', tensors, step=step, rest=rest, scaler=accelerator.scaler and accelerator.scaler.state_dict())
 
     bar = progress_bar(total=r.iterations, initial=start, desc='training', unit=' steps', show=progress)
     for step, episode in zip(range(start, r.iterations), loader):
@@ -561,20 +603,21 @@ def curves(
         ax.set_xlabel('step'); ax.set_ylabel(dict(loss='cross-entropy', iou='IoU on training episodes')[name]); ax.legend()
     return fig
 
-# %% ../nbs/08_training.ipynb #ce72dd5b
+# %% ../nbs/08_training.ipynb #fad22b4f
 def write_report(
     out:Path, # folder of a finished run
 )->Path:
     "One page about a run"
     out = Path(out)
     saved, rows = json.loads((out/'config.json').read_text()), read_log(out/'log.csv')
-    fig = curves(rows)
-    fig.savefig(out/'curves.png', dpi=100); plt.close(fig)
-    tail = rows[-max(1, len(rows)//20):]
-    config, pictures = saved['config'], sorted((out/'pictures').glob('*.png'))
-    lines = [f'# Training run {out.name}', '',
-             f"{len(rows):,} steps of {config['recipe']['batch']} episodes; over the last {len(tail)} steps the loss was {np.mean([t['loss'] for t in tail]):.4f} and the IoU on *training* episodes {np.mean([t['iou'] for t in tail]):.3f}; "
-             f"{sum(row['skipped'] for row in rows)} broken file(s) skipped.", '', '![curves](curves.png)', '']
+    config, pictures, lines = saved['config'], sorted((out/'pictures').glob('*.png')), [f'# Training run {out.name}', '']
+    if rows:
+        fig = curves(rows)
+        fig.savefig(out/'curves.png', dpi=100); plt.close(fig)
+        tail = rows[-max(1, len(rows)//20):]
+        lines += [f"{len(rows):,} steps of {config['recipe']['batch']} episodes; over the last {len(tail)} steps the loss was {np.mean([t['loss'] for t in tail]):.4f} and the IoU on *training* episodes {np.mean([t['iou'] for t in tail]):.3f}; "
+                  f"{sum(row['skipped'] for row in rows)} broken file(s) skipped.", '', '![curves](curves.png)', '']
+    else: lines += ['The log of this run holds no steps.', '']
     if pictures: lines += ['## The last picture', '', f'![{pictures[-1].stem}](pictures/{pictures[-1].name})', '']
     lines += ['## Configuration', '', '```json', json.dumps(saved, indent=1), '```', '']
     write_atomically(out/'report.md', lambda part: part.write_text('\n'.join(lines)))

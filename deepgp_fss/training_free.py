@@ -91,7 +91,7 @@ def typical_cut(
     median = torch.stack(at_all).nanmedian(0).values
     return torch.where(median.isnan(), cuts, median)
 
-# %% ../nbs/05a_training_free.ipynb #264e70dc
+# %% ../nbs/05a_training_free.ipynb #6d229573
 class TrainingFree(nn.Module):
     "Few-shot segmentation with a frozen backbone and nothing trained"
     def __init__(self,
@@ -102,6 +102,7 @@ class TrainingFree(nn.Module):
         **options, # gp: `lengths` and `noises` of `fit_points`; else: of the learner
     ):
         super().__init__()
+        if levels is not None and not 1 <= levels <= len(encoder.strides): raise ValueError(f'levels must be from 1 to {len(encoder.strides)}, but it is {levels}.')
         if learner not in LEARNERS: raise ValueError(f'There is no learner {learner!r}: choose one of {", ".join(LEARNERS)}.')
         self.encoder, self.learner, self.support_stride, self.options = encoder.eval().requires_grad_(False), learner, support_stride, options
         self.alternative = None if learner == 'gp' else make_learner(learner, **options)

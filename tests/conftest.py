@@ -1,5 +1,23 @@
-"Shared by all tests: one hypothesis profile, without deadlines, since machines differ"
+"Shared by all tests: one hypothesis profile, without deadlines, since machines differ; and no network, so that a hidden download fails"
+import os
+import socket
+
+import pytest
 from hypothesis import settings
 
 settings.register_profile('default', max_examples=25, deadline=None, derandomize=True)
 settings.load_profile('default')
+
+NOWHERE = 'http://127.0.0.1:9'  # for what other processes would download
+os.environ |= dict(http_proxy=NOWHERE, https_proxy=NOWHERE, HTTP_PROXY=NOWHERE, HTTPS_PROXY=NOWHERE, no_proxy='localhost,127.0.0.1', HF_HUB_OFFLINE='1')
+
+
+@pytest.fixture(autouse=True)
+def offline(monkeypatch):
+    "Only this machine can be reached"
+    connect = socket.socket.connect
+    def guarded(self, address):
+        if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ('127.0.0.1', '::1', 'localhost'):
+            raise OSError(f'A test wants to reach {address[0]}: downloads must be asked for.')
+        return connect(self, address)
+    monkeypatch.setattr(socket.socket, 'connect', guarded)

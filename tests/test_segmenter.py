@@ -250,7 +250,7 @@ def test_files_that_are_no_images_are_named_in_one_sentence(tmp_path):
         for read in (as_image, lambda x: as_mask(x, (20, 30))):
             with pytest.raises(BadFile) as error: read(tmp_path/name)
             sentence(error, str(tmp_path/name))
-    with pytest.raises(BadFile, match='cannot be read as an image'): as_image(tmp_path)
+    with pytest.raises(BadFile, match='a folder, a pipe or a device, not an image'): as_image(tmp_path)
 
 
 def test_floating_pil_images_are_read_like_arrays(tmp_path):

@@ -166,9 +166,22 @@ def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
         if len(calls) == 2: raise OSError(28, 'No space left on device')
         save(path, tensors, **header)
     monkeypatch.setattr(training, 'save_state', full)
-    with pytest.raises(TrainingStopped, match=r'step 6 could not be written .*No space left.*; the last one, of step 3, is intact'):
+    with pytest.raises(TrainingStopped, match='No space left on device.; the last checkpoint, of step 3, is intact'):
         train(tiny(), tmp_path/'run', checkpoint_every=3, picture_every=0, progress=False, cpu=True)
     assert load_state(tmp_path/'run/state.safetensors')[1]['step'] == 3
+
+
+@pytest.mark.parametrize('content', [b'', b'half', None])
+def test_a_damaged_checkpoint_gives_way_to_the_one_before_it(whole, tmp_path, capsys, content):
+    how = dict(checkpoint_every=3, picture_every=0, progress=False, cpu=True)
+    state = train(tiny(), tmp_path/'run', **how).parent/'state.safetensors'
+    assert load_state(training.before(state))[1]['step'] == 9
+    state.write_bytes(state.read_bytes()[:5000] if content is None else content)
+    assert same(weights(train(tiny(), tmp_path/'run', resume=True, **how)), weights(whole))
+    said = capsys.readouterr().err
+    assert f'{state} is no state of a training run, or is damaged' in said and 'going on from the one before it, of step 9.' in said
+    for path in (state, training.before(state)): path.write_bytes(b'')
+    with pytest.raises(BadFile, match='state_before.safetensors is no state'): train(tiny(), tmp_path/'run', resume=True, **how)
 
 
 def test_an_unwritable_folder_is_noticed_at_the_start(tmp_path):

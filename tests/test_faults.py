@@ -1,0 +1,60 @@
+"Killed, out of room, locked out: nothing is lost, and what comes out in the end is the same to the byte"
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from results import keep
+
+HERE = Path(__file__).parent
+KILLS = dict(train=50, evaluate=50, index=50, pascal=50, coco=50, features=50, segment=10)
+SMALL_DISK = 'mkdir -p "$1/disk" && mount -t tmpfs -o size=12m small "$1/disk" && shift && exec "$@"'
+
+
+def faults(folder, *words, before=()):
+    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1', DEEPGP_FSS_CACHE=str(folder/'cache'), PYTHONPATH=str(HERE))
+    done = subprocess.run([*before, sys.executable, HERE/'faults.py', *words, folder], env=env, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+@pytest.fixture
+def folder():
+    "Open to other users, which pytest's own folders are not"
+    path = Path(tempfile.mkdtemp(prefix='faults_')).resolve()
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.mark.parametrize('work', KILLS)
+def test_work_that_is_killed_again_and_again_comes_to_the_same_bytes(folder, work):
+    result = faults(folder, work, str(KILLS[work]))
+    assert result['kills'] == KILLS[work] and result['finished'] >= 1 and result['files'] >= 1
+    keep('faults.json', work, result)
+
+
+def small_disks_can_be_made():
+    try: return subprocess.run(['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=1m small /mnt'], capture_output=True).returncode == 0
+    except OSError: return False
+
+
+@pytest.mark.skipif(not small_disks_can_be_made(), reason='a small disk needs unshare and mount, which are not allowed here')
+@pytest.mark.parametrize('work', ['train', 'evaluate', 'pascal', 'segment'])
+def test_a_disk_that_fills_up(folder, work):
+    result = faults(folder, work, 'full', before=['unshare', '-rm', 'sh', '-c', SMALL_DISK, 'sh', folder])
+    assert result['status'] == 1 and result['same'] and 'No space left on device' in result['said'] and 'Traceback' not in result['said'], result
+    if work == 'train': assert 'is intact' in result['said'] or 'no checkpoint yet' in result['said']
+    keep('faults.json', f'{work}, full disk', result)
+
+
+@pytest.mark.parametrize('work', ['train', 'evaluate', 'pascal', 'segment'])
+def test_a_folder_that_may_no_longer_be_written(folder, work):
+    result = faults(folder, work, 'readonly')
+    assert result['status'] == 1 and result['same'] and 'ermission denied' in result['said'] and 'Traceback' not in result['said'], result
+    keep('faults.json', f'{work}, read-only', result)

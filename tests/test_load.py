@@ -1,0 +1,62 @@
+"Many photographs, many shots: memory stays flat"
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from deepgp_fss.shapes import Shapes
+from results import keep
+
+BIN, ENVIRONMENT = Path(sys.executable).parent, os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
+
+
+def resident(pid): return int(Path(f'/proc/{pid}/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
+
+
+def test_a_thousand_photographs_need_no_more_memory_than_a_hundred(tmp_path):
+    for folder in ('known', 'new'): (tmp_path/folder).mkdir()
+    for i in range(1000):
+        image, labels = Shapes('val', side=96)[i % 40]
+        if i < 5:
+            Image.fromarray(image).save(tmp_path/f'known/{i}.jpg')
+            Image.fromarray((labels > 0).astype(np.uint8)).save(tmp_path/f'known/{i}.png')
+        Image.fromarray(image).save(tmp_path/f'new/{i:04}.jpg')
+    run = subprocess.Popen([BIN/'deepgp_segment', '--support', 'known', '--query', 'new', '--out', 'out', '--cpu'], cwd=tmp_path, env=ENVIRONMENT,
+                           stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    used, masks = {}, tmp_path/'out/masks'
+    while run.poll() is None:
+        done = len(os.listdir(masks)) if masks.exists() else 0
+        try: used[done] = resident(run.pid), time.perf_counter()
+        except (OSError, IndexError): break
+        time.sleep(.05)
+    assert run.wait() == 0, run.stderr.read()
+    assert len(list(masks.iterdir())) == 1000
+    early, late = (np.median([m for n, (m, _) in used.items() if low <= n < high]) for low, high in ((100, 200), (900, 1001)))
+    assert late - early < 40, f'{early:.0f} MB after 100 photographs, {late:.0f} MB after 900'
+    first, last = min(n for n in used if n >= 100), max(used)
+    keep('load.json', 'segment', dict(images=1000, size=96, shots=5, megabytes_early=round(early), megabytes_late=round(late),
+                                      per_second=round((last - first)/(used[last][1] - used[first][1]), 1)))
+
+
+def test_a_hundred_shots_in_bounded_memory():
+    "A support set in one piece would take ten times the room of its maps"
+    script = '''if True:
+        import json, resource, numpy as np
+        from deepgp_fss.shapes import Shapes
+        from deepgp_fss.segmenter import FewShotSegmenter
+        def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024
+        scenes = [Shapes('val', side=96)[i] for i in range(100)]
+        images, masks = [s[0] for s in scenes], [s[1] > 0 for s in scenes]
+        segmenter = FewShotSegmenter.from_pretrained('shapes').fit(images[:1], masks[:1])
+        segmenter.predict(images[0])
+        before = peak()
+        found = segmenter.fit(images, masks).predict(images[0])
+        print(json.dumps(dict(shots=len(segmenter.images), more=peak() - before, iou=float((found.mask & masks[0]).sum()/(found.mask | masks[0]).sum()))))'''
+    out = json.loads(subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout)
+    assert out['shots'] == 100 and out['more'] < 1500, out  # 14,400 points: their factor alone takes 830 MB
+    keep('load.json', 'shots', {k: round(v, 2) for k, v in out.items()})
