@@ -27,7 +27,7 @@ evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: tw
 	$(BIN)/deepgp_study shapes --out runs/evidence
 
 survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their tests, and write what they found into nbs/results for the docs
-	OMP_NUM_THREADS=1 DEEPGP_RESULTS=nbs/results $(BIN)/python -m pytest -q -n $(CORES) tests/test_faults.py tests/test_stress.py tests/test_load.py tests/bad_input
+	OMP_NUM_THREADS=1 DEEPGP_RESULTS=nbs/results $(BIN)/python -m pytest -q -n $(CORES) --dist worksteal tests/test_faults.py tests/test_stress.py tests/test_load.py tests/bad_input
 
 test: check test-nbs test-py docs  ## all checks and tests, on a fresh machine too
 	@echo "== all passed"
@@ -54,7 +54,7 @@ pages: $(VENV)/.browser  ## the tutorials as web pages on this machine, with voi
 
 test-py: $(VENV)/.installed  ## run tests/ with pytest
 	@echo "== running pytest"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) tests
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) --dist worksteal tests
 
 notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, then export and clean
 	$(BIN)/python .ci/notebooks.py

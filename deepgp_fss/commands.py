@@ -6,8 +6,9 @@
 __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eval', 'deepgp_segment', 'deepgp_study',
            'deepgp_bench', 'whole_numbers']
 
-# %% ../nbs/13_commands.ipynb #d289951b
+# %% ../nbs/13_commands.ipynb #3a4792fb
 import argparse
+import errno
 import hashlib
 import json
 import sys
@@ -31,7 +32,7 @@ from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
 from .evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
 from .features import keep_features, trunk_digest
-from .files import named, writable, write_atomically
+from .files import named, writable, write_atomically, write_figure
 from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
 from .model import ModelConfig, for_prediction, load_checkpoint
@@ -43,13 +44,16 @@ from .training import RECIPES, Recipe, make_config, train
 from .training_free import TrainingFree
 from .visualize import save_fig
 
-# %% ../nbs/13_commands.ipynb #a3029308
+# %% ../nbs/13_commands.ipynb #b582e13c
+REMEDIES = {errno.ENOSPC: '; make room, and give the same command again', errno.EACCES: '; mend its permissions, and give the same command again',
+            errno.EROFS: '; mend its permissions, and give the same command again'}
+
 def _sentences(f):
     "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
     @wraps(f)
     def inner(*args, **kwargs):
         try: return f(*args, **kwargs)
-        except OSError as e: sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}.' if e.filename else str(e)))
+        except OSError as e: sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}{REMEDIES.get(e.errno, "")}.' if e.filename else f'{str(e).rstrip(".")}.'))
         except ValueError as e: sys.exit(f'{f.__name__}: {e}')
     return inner
 
@@ -295,7 +299,7 @@ def _untrained(args):
     name, digest = f'untrained_{args.learner}' + (f'_levels{args.levels}' if args.levels else ''), json.dumps(about) + trunk_digest(model.encoder)
     return Judged(model, name, words, about, {}, digest, Path('eval'))
 
-# %% ../nbs/13_commands.ipynb #ba5188fe
+# %% ../nbs/13_commands.ipynb #55be3bc0
 def _evaluate_one(model, name, words, about, run, digest, out, args):
     "Results of one model, for each number of shots"
     state = PartialState(cpu=args.cpu)
@@ -323,7 +327,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
         result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, fold=data.get('fold', 0), shots=K, seed=args.seed,
                            size=size, checkpoint=digest, model=about, command=command)
         write_atomically(folder/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
-        if not args.plain: fig = reliability_figure(rows); fig.savefig(folder/'reliability.png', dpi=90); plt.close(fig)
+        if not args.plain: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
         print(describe_result(result))
         results.append(result)
     return results

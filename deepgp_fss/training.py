@@ -9,7 +9,7 @@ __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'chec
            'TrainingStopped', 'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate',
            'train', 'episode_figure', 'curves', 'write_report']
 
-# %% ../nbs/08_training.ipynb #6c90d32d
+# %% ../nbs/08_training.ipynb #317d8cd7
 import copy
 import csv
 import json
@@ -44,7 +44,7 @@ from .datasets import DATASETS, FewShotData, open_data
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
-from .files import BadFile, Lines, named, progress_bar, read_json, writable, write_atomically
+from .files import BadFile, Lines, named, progress_bar, read_json, writable, write_atomically, write_figure
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
 
@@ -554,7 +554,7 @@ def _fail(config, out, step, loss, episodes, index, model, optimizer, main):
     raise TrainingStopped(f'The loss of step {step} is {loss}. Its episodes are {indices} of seed {config.recipe.seed}; they and the model as it was '
                           f'before the step are in {dump}. A lower lr, or precision no, often helps.')
 
-# %% ../nbs/08_training.ipynb #b99cd53f
+# %% ../nbs/08_training.ipynb #a814d400
 @torch.no_grad()
 def episode_figure(
     model:DeepGPNet, # any
@@ -582,8 +582,7 @@ def episode_figure(
 
 def _picture(model, episode, path):
     fig = episode_figure(model, episode)
-    path.parent.mkdir(exist_ok=True)
-    fig.savefig(path, dpi=80)
+    write_figure(path, fig, dpi=80)
     plt.close(fig)
 
 # %% ../nbs/08_training.ipynb #b99afd49
@@ -603,7 +602,7 @@ def curves(
         ax.set_xlabel('step'); ax.set_ylabel(dict(loss='cross-entropy', iou='IoU on training episodes')[name]); ax.legend()
     return fig
 
-# %% ../nbs/08_training.ipynb #fad22b4f
+# %% ../nbs/08_training.ipynb #37767493
 def write_report(
     out:Path, # folder of a finished run
 )->Path:
@@ -613,7 +612,7 @@ def write_report(
     config, pictures, lines = saved['config'], sorted((out/'pictures').glob('*.png')), [f'# Training run {out.name}', '']
     if rows:
         fig = curves(rows)
-        fig.savefig(out/'curves.png', dpi=100); plt.close(fig)
+        write_figure(out/'curves.png', fig, dpi=100); plt.close(fig)
         tail = rows[-max(1, len(rows)//20):]
         lines += [f"{len(rows):,} steps of {config['recipe']['batch']} episodes; over the last {len(tail)} steps the loss was {np.mean([t['loss'] for t in tail]):.4f} and the IoU on *training* episodes {np.mean([t['iou'] for t in tail]):.3f}; "
                   f"{sum(row['skipped'] for row in rows)} broken file(s) skipped.", '', '![curves](curves.png)', '']

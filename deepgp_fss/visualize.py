@@ -6,7 +6,7 @@
 __all__ = ['FOUND', 'TRUE', 'fade', 'overlay', 'spotlight', 'support_figure', 'prediction_figure', 'compare_figure',
            'figures_dir', 'save_fig']
 
-# %% ../nbs/10_visualize.ipynb #aac9504b
+# %% ../nbs/10_visualize.ipynb #3d6e7973
 from pathlib import Path
 
 import matplotlib as mpl
@@ -14,6 +14,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 from scipy.ndimage import binary_erosion
+
+from .files import write_figure
 
 # %% ../nbs/10_visualize.ipynb #76246d84
 def fade(
@@ -119,7 +121,7 @@ def figures_dir()->Path: # created if need be
     (root/'figures').mkdir(exist_ok=True)
     return root/'figures'
 
-# %% ../nbs/10_visualize.ipynb #bb53c179
+# %% ../nbs/10_visualize.ipynb #d101c111
 def save_fig(
     fig:Figure, # what to save
     name:str, # file name without ending
@@ -127,7 +129,6 @@ def save_fig(
 )->Path: # the PNG
     "Save `fig` as PNG and PDF, the same bytes for the same figure"
     folder = figures_dir() if folder is None else Path(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    fig.savefig(folder/f'{name}.pdf', metadata=dict(CreationDate=None))
-    fig.savefig(folder/f'{name}.png', dpi=100, metadata=dict(Software=None))
+    write_figure(folder/f'{name}.pdf', fig, metadata=dict(CreationDate=None))
+    write_figure(folder/f'{name}.png', fig, dpi=100, metadata=dict(Software=None))
     return folder/f'{name}.png'

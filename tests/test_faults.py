@@ -49,6 +49,7 @@ def small_disks_can_be_made():
 def test_a_disk_that_fills_up(folder, work):
     result = faults(folder, work, 'full', before=['unshare', '-rm', 'sh', '-c', SMALL_DISK, 'sh', folder])
     assert result['status'] == 1 and result['same'] and 'No space left on device' in result['said'] and 'Traceback' not in result['said'], result
+    assert '.../disk/cut' in result['said'], result
     if work == 'train': assert 'is intact' in result['said'] or 'no checkpoint yet' in result['said']
     keep('faults.json', f'{work}, full disk', result)
 

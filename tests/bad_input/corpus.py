@@ -169,9 +169,11 @@ def problems(case, said, left):
     return found and [*found, f'it says {said!r}']
 
 
+def cell(text): return ' '.join(text.replace('|', '\\|').replace('<', '&lt;').split())
+
+
 def write_table(path, cases=CASES):
     "Add what the cases said to the Markdown table in `path`; rows of cases that no longer exist are dropped"
-    cell = lambda text: ' '.join(text.replace('|', '\\|').replace('<', '&lt;').split())
     order = {(cell(c.door), cell(c.name)): i for i, c in enumerate(sorted(CASES, key=lambda c: c.door.lower()))}
     with open(path, 'a+', encoding='utf-8') as f:  # several processes may write, one after the other
         fcntl.flock(f, fcntl.LOCK_EX)
@@ -1395,7 +1397,7 @@ for words, *says in (
     ('--backbone custom', 'custom'), ('--dim wide', '--dim', WHOLE), ('--dim 0', 'dim'), ('--dim -5', 'dim'),
     ('--scales 8,x', '--scales', 'whole numbers separated by commas'), ('--scales 7', 'stride must be 8 or 16'), ('--scales 32,16', 'scales'),
     ('--freeze_bn mostly', '--freeze_bn', 'say true or false'), ('--freeze_affine x', '--freeze_affine', 'say true or false'),
-    ('--freeze_backbone ice', '--freeze_backbone', 'say true or false'), ('--mask_encoder fancy', "mask_encoder must be 'lwl' or 'pool'"),
+    ('--freeze_backbone ice', '--freeze_backbone', 'say true or false'), ('--unit_features ice', '--unit_features', 'say true or false'), ('--mask_encoder fancy', "mask_encoder must be 'lwl' or 'pool'"),
     ('--encoding_dim e', '--encoding_dim', WHOLE), ('--encoding_dim -1', 'encoding_dim'), ('--encoding_dim 0', 'encoding_dim'),
     ('--learner oracle', "'oracle'", 'choose one of'), ('--learner prototype', "prototype learner needs mask_encoder='pool'"),
     ('--kernel cubic', "'cubic'", 'choose one of'), ('--output all', 'output must be one of'), ('--noise_var loud', '--noise_var', NUMBER),

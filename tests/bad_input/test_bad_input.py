@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from .corpus import CASES, JPEG, attempt, model, png, problems, run, support, write, write_table
+from .corpus import CASES, JPEG, attempt, cell, model, png, problems, run, support, write, write_table
 
-BIN = Path(sys.executable).parent
+BIN, ROOT = Path(sys.executable).parent, Path(__file__).parents[2]
 PROCESSES = {
     'a damaged photograph': (1, 'deepgp_segment --support {support} --query cut.jpg --out out --model {model} --cpu', 'cut.jpg cannot be read as an image'),
     'a picture of 169 million pixels, cut': (1, 'deepgp_segment --support {support} --query large.png --out out --model {model} --cpu', 'large.png cannot be read as an image'),
@@ -32,6 +32,12 @@ def test_bad_input(case): assert not problems(case, *attempt(case))
 def test_the_cases_are_distinct():
     names = Counter(f'{c.door}: {c.name}' for c in CASES)
     assert len(names) >= 200 and not [name for name, n in names.items() if n > 1]
+
+
+def test_the_docs_show_all_of_them():
+    "After a change here: make survives"
+    shown = {tuple(line.strip('| ').split(' | ', 2)[:2]) for line in (ROOT/'nbs/results/bad_input.md').read_text().splitlines()[2:]}
+    assert shown == {(cell(c.door), cell(c.name)) for c in CASES}
 
 
 @pytest.mark.parametrize('command', ['deepgp_train', 'deepgp_eval', 'deepgp_segment', 'deepgp_data', 'deepgp_bench', 'deepgp_study', 'deepgp_demo'])
