@@ -407,7 +407,7 @@ def add_noise(A, noise):
     A.diagonal(dim1=-2, dim2=-1).add_(noise.detach())
     return A
 
-# %% ../nbs/01_gp.ipynb #bd46c771
+# %% ../nbs/01_gp.ipynb #5c4b6f4a
 class GaussianProcess(nn.Module):
     "Exact GP regression with a zero prior mean and one covariance for all output dimensions"
     noise_var = Positive(zero_ok=True)
@@ -434,10 +434,20 @@ class GaussianProcess(nn.Module):
         "Learn a support set: factorise its covariance and solve for the weights"
         x, y = check_support(x_s, y_s)
         with no_autocast(x):
+            if self.too_fine(x): x, y = x.double(), y.double()
             try: return self._prepare(x, y, strata)
             except NotPositiveDefinite: pass
             try: return self._prepare(x.double(), y.double(), strata)
             except NotPositiveDefinite as e: raise NotPositiveDefinite(self._diagnosis(x, e)) from None
+
+    @torch.no_grad()
+    def too_fine(self,
+        x:Tensor, # (..., S, D) support features
+    )->bool:
+        "Would float32 lose what matters: equal points beside the distances of others, or the noise beside rounding errors?"
+        if x.dtype != torch.float32 or torch.compiler.is_compiling(): return False
+        error, prior = self.kernel.rounding(self.kernel.embed(x, centre_of(x))), self.kernel.diag(x).amax()
+        return bool((error > 1e-4*prior) | (error*x.shape[-2]**.5 > .03*self.noise_var))
 
     def _prepare(self, x, y, strata):
         S, noise = x.shape[-2], torch.as_tensor(self.noise_var, dtype=x.dtype, device=x.device)

@@ -121,7 +121,7 @@ class Positive:
                              'start from a small positive value.')
         module.register_parameter(f'log_{self.name}', nn.Parameter(torch.tensor(math.log(value))))
 
-# %% ../nbs/00_kernels.ipynb #8b4404da
+# %% ../nbs/00_kernels.ipynb #96af9525
 class Kernel(nn.Module):
     "Base of all kernels: checks, precision, sums and products"
     parts = 1  # how many times wider than a feature an embedded feature is
@@ -141,6 +141,10 @@ class Kernel(nn.Module):
     def lower(self, u):
         "Like `gram(u)`, without gradient; only the lower triangle counts, all that a Cholesky factorisation reads"
         return self.gram(u)
+
+    def rounding(self, u):
+        "About how large the rounding errors of `gram(u)` are: a number"
+        return torch.finfo(u.dtype).eps*u.detach().square().sum(-1).amax()
 
     def diag(self, x):
         "(..., N, D) -> (..., N): the diagonal of `k(x)`"
@@ -186,7 +190,7 @@ def check_features(
         raise ValueError(f'The batch dimensions of {names[0]} and {names[1]} do not fit together: {tuple(x.shape[:-2])} and '
                          f'{tuple(y.shape[:-2])}.') from None
 
-# %% ../nbs/00_kernels.ipynb #955194e0
+# %% ../nbs/00_kernels.ipynb #f9426f40
 class Stationary(Kernel):
     "A kernel of the distance: `length_sq` (None: sqrt(D), as in the paper) and `scale_sq`"
     length_sq, scale_sq = Positive(), Positive()
@@ -205,6 +209,7 @@ class Stationary(Kernel):
         return (x - centre).div_(length) if isinstance(length, float) else (x - centre)/length
 
     def recentre(self, u): return u - centre_of(u) if torch.is_grad_enabled() else u.sub_(centre_of(u))
+    def rounding(self, u): return (super().rounding(u) + torch.finfo(u.dtype).eps)*self.scale_sq
 
     def gram(self, u, v=None):
         k = self.profile(neg_half_sq_dist(u, v))
