@@ -4,6 +4,8 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 # One thread per worker, as many workers as cores: faster than two workers fighting for all of them.
 CORES  := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
+# Notebooks and tests run without a network: a hidden download fails.
+NOWHERE := http://127.0.0.1:9
 
 .DEFAULT_GOAL := help
 .PHONY: help install demo evidence survives test check test-nbs test-py test-browser pages notebooks readme docs lab hooks clean
@@ -38,7 +40,7 @@ check: $(VENV)/.installed  ## module and README match the notebooks, notebooks a
 
 test-nbs: $(VENV)/.installed  ## run the tests in every notebook
 	@echo "== running the notebooks"
-	OMP_NUM_THREADS=1 PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
+	http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=1 PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
 
 $(VENV)/.browser: $(VENV)/.installed
 	@echo "== adding voila and playwright"

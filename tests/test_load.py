@@ -60,3 +60,46 @@ def test_a_hundred_shots_in_bounded_memory():
     out = json.loads(subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout)
     assert out['shots'] == 100 and out['more'] < 1500, out  # 14,400 points: their factor alone takes 830 MB
     keep('load.json', 'shots', {k: round(v, 2) for k, v in out.items()})
+
+
+def test_two_hundred_moves_of_sliders_do_not_pile_up():
+    "The kernel behind a page: time and memory of the last fifty moves are those of the first fifty"
+    script = '''if True:
+        import json, os, time, numpy as np
+        from pathlib import Path
+        from ipywidgets import FloatLogSlider
+        from ipywidgets.widgets.widget import _instances
+        from deepgp_fss.widgets import below, explore_widget
+        def megabytes(): return int(Path('/proc/self/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
+        page = list(below(explore_widget()))
+        shots, logs = next(w for w in page if getattr(w, 'description', '') == 'shots'), [w for w in page if isinstance(w, FloatLogSlider)]
+        used, took, widgets = [], [], len(_instances)
+        for k in range(200):
+            began = time.perf_counter()
+            slider = logs[k//2 % len(logs)]
+            if k % 2: shots.value = 1 + k//2 % shots.max
+            else: slider.value = 10**(slider.min + k % 13/13)
+            took.append(time.perf_counter() - began); used.append(megabytes())
+        print(json.dumps(dict(moves=200, seconds=float(np.median(took)), growth=max(used[150:]) - max(used[50:100]), widgets=len(_instances) - widgets)))'''
+    out = json.loads(subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout.splitlines()[-1])
+    assert out['widgets'] == 0 and out['growth'] < 20, out
+    keep('load.json', 'sliders', {k: round(v, 3) for k, v in out.items()})
+
+
+def test_browsing_closes_what_is_no_longer_shown():
+    from ipywidgets.widgets.widget import _instances
+
+    from deepgp_fss.widgets import below, browse_widget
+    class Few:
+        "Results that need no model"
+        models, episodes = dict(one=None, two=None), range(9)
+        def order(self, *_): return list(range(9))
+        def iou(self, name): return np.ones(9)
+        def show(self, i):
+            picture, grey = np.full((8, 8, 3), 20*i, np.uint8), np.full((8, 8), i/9)
+            return dict(support=[picture]*5, query=picture, label='x', answers={n: (picture, grey, grey) for n in self.models})
+    rank = next(x for x in below(browse_widget(Few())) if getattr(x, 'description', '') == 'rank')
+    rank.value = 1
+    widgets = len(_instances)
+    for k in range(50): rank.value = k % 9
+    assert len(_instances) == widgets
