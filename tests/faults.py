@@ -27,7 +27,7 @@ from deepgp_fss.encoders import SmallEncoder
 from deepgp_fss.features import FeatureCache, fill
 from layouts import category_ids, make_voc, square
 
-TINY = '--data n_train=60 n_val=60 side=48 --batch 4 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --picture_every 7'
+TINY = '--data n_train=60 n_val=60 side=48 --batch 4 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --picture_every 5'
 
 
 def label_maps(root, n, side=48):
@@ -50,7 +50,7 @@ class Train:
     def prepare(self, at): pass
     def do(self, at):
         training._board = training.git_state = lambda *args: None  # TensorBoard's files hold the time; git trusts only the owner of a folder
-        deepgp_train([*TINY.split(), '--iterations', '20', '--checkpoint_every', '3', '--out', str(at/'run'), *(['--resume'] if (at/'run/state.safetensors').exists() else [])])
+        deepgp_train([*TINY.split(), '--iterations', '12', '--checkpoint_every', '2', '--out', str(at/'run'), *(['--resume'] if (at/'run/state.safetensors').exists() else [])])
     def result(self, at): return at/'run'
 
 

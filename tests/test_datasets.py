@@ -1,7 +1,6 @@
 "Data sets: splits, real file layouts, indices, and what is said when something is wrong"
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -9,11 +8,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from layouts import category_ids, make_coco, make_voc, square
+from layouts import category_ids, make_coco, make_voc
 from PIL import Image
 
 from deepgp_fss import prepare
-from deepgp_fss.datasets import (COCO_CLASSES, KNOWN, PASCAL_CLASSES, FewShotData, ImageSet, build_index, coco, coco_folds, folder_set, open_data, pascal,
+from deepgp_fss.datasets import (COCO_CLASSES, KNOWN, PASCAL_CLASSES, FewShotData, coco, coco_folds, folder_set, open_data, pascal,
                                  read_index, read_list, transfer_folds)
 from deepgp_fss.files import BadFile, read_labels
 from deepgp_fss.prepare import build_coco, build_pascal, check_data, read_sbd
@@ -253,27 +252,6 @@ def test_index_of_read_only_data_goes_to_the_cache(tmp_path, monkeypatch):
     images = folder_set(tmp_path/'data')
     assert len(images.areas) == 12 and len(list((tmp_path/'cache').rglob('*.txt'))) == 1
     assert read_index(images) == images.areas
-
-
-SLOW_INDEX = '''
-import sys, time
-from deepgp_fss.datasets import ImageSet, build_index, folder_set
-class Slow(type(folder_set(sys.argv[1]))):
-    def count(self, i): time.sleep(.05); print(i, flush=True); return super().count(i)
-s = folder_set(sys.argv[1]); s.__class__ = Slow
-print(build_index(s, workers=2, progress=False) == [s.count(i) for i in range(len(s))])
-'''
-
-
-def test_index_building_survives_sigkill(tmp_path):
-    make_label_maps(tmp_path, n=40)
-    for delay in (3, 12, 25):  # masks counted before the kill
-        run = subprocess.Popen([sys.executable, '-c', SLOW_INDEX, tmp_path], stdout=subprocess.PIPE, text=True)
-        for _ in range(delay): run.stdout.readline()
-        run.send_signal(signal.SIGKILL)
-        run.wait()
-        assert read_index(folder_set(tmp_path)) is None
-    assert folder_set(tmp_path).areas == [{c: n for c, n in enumerate(np.bincount(read_labels(i.mask).ravel())) if c and n} for i in folder_set(tmp_path).items]
 
 
 # ---- lists of classes
