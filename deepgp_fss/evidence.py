@@ -77,15 +77,15 @@ def photographs_study(
     root:str, # of a data set laid out as PASCAL
     weights:str, # of a ResNet-50: a file, or 'imagenet'
     cache_dir:str, # for the features of the frozen backbone; None: the user's cache folder
-    iterations:int=1200, # steps of each run
+    iterations:int=500, # steps of each run
     episodes:int=1000, # to evaluate with
 )->Study:
     "The full model and its rivals on photographs, with a frozen backbone"
     q, untrained = shlex.quote, {'GP, nothing trained': 'gp', 'prototype, nothing trained': 'prototype --levels 1'}
-    runs = [(v, f) for f in (2, 1, 3) for v in (FULL, 'prototype', *untrained, *(('mean', 'linear kernel') if f == 2 else ()))]
+    runs = [(v, f) for f in (2, 1, 3) for v in (FULL, *(('mean', '+ covariance', 'linear kernel') if f == 2 else ()), 'prototype', *untrained)]
     cache = f'--cache_dir {q(cache_dir)}' if cache_dir else ''
     return Study('photographs', runs, f'--dataset pascal --root {q(root)} --data min_images=11',
-                 f'--recipe frozen --weights {q(weights)} --size 320 --batch 4 --lr 5e-4 --foreground_weight 4 --decoder_width 64 --iterations {iterations} --checkpoint_every 100 {cache}',
+                 f'--recipe frozen --weights {q(weights)} --size 320 --batch 4 --lr 1e-3 --foreground_weight 4 --decoder_width 64 --iterations {iterations} --checkpoint_every 100 {cache}',
                  f'--episodes {episodes} --size 320 --cache {cache}', (1, 3, 5, 10), {k: f'--learner {v} --weights {q(weights)}' for k, v in untrained.items()})
 
 # %% ../nbs/12c_evidence.ipynb #33b995d9
