@@ -12,6 +12,7 @@ import errno
 import hashlib
 import json
 import sys
+from contextlib import nullcontext
 from dataclasses import asdict, fields
 from functools import wraps
 from pathlib import Path
@@ -32,7 +33,7 @@ from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
 from .evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
 from .features import keep_features, trunk_digest
-from .files import named, writable, write_atomically, write_figure
+from .files import locked, named, writable, write_atomically, write_figure
 from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
 from .model import ModelConfig, for_prediction, load_checkpoint
@@ -318,16 +319,17 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
         key = dict(checkpoint=digest, data=fold.title, classes=list(fold.test.classes), shots=K, seed=args.seed, size=size,
                    queries=args.queries, list=args.list) | (dict(features='kept') if args.cache else {})
         folder = Path(args.out or out)/f'{name}_{data["name"]}_fold{data.get("fold", 0)}_{K}shot_seed{args.seed}'
-        evaluate(model, episodes, folder, key, not args.plain, args.workers, state.process_index, state.num_processes)
-        state.wait_for_everyone()
-        if not state.is_main_process: continue
-        rows = finish(folder, key)
-        command = f'deepgp_eval {words} --shots {K} --episodes {n} --seed {args.seed}{_asked(args)}'
-        title = f'{fold.title}, {fold.part}' if fold.part else fold.title
-        result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, fold=data.get('fold', 0), shots=K, seed=args.seed,
-                           size=size, checkpoint=digest, model=about, command=command)
-        write_atomically(folder/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
-        if not args.plain: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
+        with locked(folder) if state.is_main_process else nullcontext():
+            evaluate(model, episodes, folder, key, not args.plain, args.workers, state.process_index, state.num_processes)
+            state.wait_for_everyone()
+            if not state.is_main_process: continue
+            rows = finish(folder, key)
+            command = f'deepgp_eval {words} --shots {K} --episodes {n} --seed {args.seed}{_asked(args)}'
+            title = f'{fold.title}, {fold.part}' if fold.part else fold.title
+            result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, fold=data.get('fold', 0), shots=K, seed=args.seed,
+                               size=size, checkpoint=digest, model=about, command=command)
+            write_atomically(folder/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
+            if not args.plain: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
         print(describe_result(result))
         results.append(result)
     return results

@@ -20,7 +20,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from .evaluation import miou
-from .files import cores, progress_bar, read_json, write_atomically
+from .files import cores, locked, progress_bar, read_json, write_atomically
 from .paper import cell
 from .training import asked_to_stop, versions
 
@@ -121,7 +121,7 @@ def run_study(
     each = [(v, f, study.commands(v, f, out), out/study.folder(v, f)) for v, f in study.runs]
     waiting, running = [run for run in each if not is_done(*run[2:])], {}
     bar = progress_bar(total=len(each), initial=len(each) - len(waiting), desc=study.name, unit=' runs', show=progress)
-    with asked_to_stop() as asked:
+    with locked(out), asked_to_stop() as asked:
         try:
             while (waiting or running) and not asked:
                 while waiting and len(running) < jobs:

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'write_atomically', 'write_figure', 'naming', 'Lines', 'cache_dir', 'writable', 'cores', 'progress_bar',
-           'BadFile', 'read_json', 'named', 'open_image', 'to_rgb', 'read_image', 'read_labels', 'count_labels',
-           'read_mask']
+           'BadFile', 'read_json', 'locked', 'named', 'open_image', 'to_rgb', 'read_image', 'read_labels',
+           'count_labels', 'read_mask']
 
 # %% ../nbs/04a_files.ipynb #eac19ba0
 import errno
@@ -116,6 +116,25 @@ def read_json(
         raise BadFile(f'{path} is damaged, or no JSON ({type(e).__name__}: {getattr(e, "strerror", None) or e}): {remedy}.') from None
     if not isinstance(value, kind): raise BadFile(f'{path} should hold a {kind.__name__}, but holds a {type(value).__name__}: {remedy}.')
     return value
+
+# %% ../nbs/04a_files.ipynb #96739fc4
+@contextmanager
+def locked(
+    folder:Path, # of results; created if need be
+):
+    "Hold the folder's lock, so that nobody else writes into it"
+    try: import fcntl
+    except ImportError: yield; return
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder)/'.lock'
+    with open(path, 'w') as f:
+        try:
+            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(f.fileno()), path.stat()): raise OSError('the other run has just removed it')
+        except OSError: raise BadFile(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
+        try: yield
+        finally:
+            with suppress(OSError): path.unlink()
 
 # %% ../nbs/04a_files.ipynb #b25f5214
 FORMATS = 'JPEG', 'JPEG2000', 'PNG', 'TIFF', 'WEBP', 'BMP', 'GIF', 'PPM'

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from .datasets import IMAGE_ENDINGS, one_each
-from .files import BadFile, progress_bar, writable, write_atomically
+from .files import BadFile, locked, progress_bar, writable, write_atomically
 from .segmenter import FewShotSegmenter, as_image
 from .visualize import FOUND, overlay
 
@@ -104,7 +104,10 @@ def segment_files(
     if not writable(out): raise BadFile(f'{out} cannot be written: choose another --out, or mend its permissions.')
     there = [p for p in [out/'summary.json', *(out/kind/f'{n}{end}' for n in targets for kind, end in KINDS.items())] if p.exists()]
     if there and not force: raise BadFile(f'{there[0]} exists ({len(there)} file(s) like this): choose another --out, or overwrite with --force.')
-    names, rows, waiting = names or {}, [], []
+    with locked(out): return _segment(segmenter, list(zip(queries, targets)), out, names or {}, batch, progress, about)
+
+def _segment(segmenter, work, out, names, batch, progress, about):
+    rows, waiting = [], []
     def flush():
         for (path, target, image), p in zip(waiting, segmenter.predict_many([w[2] for w in waiting], batch, progress=False)):
             try: write_results(out, target, image, p)
@@ -114,7 +117,7 @@ def segment_files(
                              variance=None if p.variance is None else round(float(p.variance.mean()), 6)))
         waiting.clear()
     try:
-        for path, target in progress_bar(list(zip(queries, targets)), desc='segmenting', unit=' images', show=progress):
+        for path, target in progress_bar(work, desc='segmenting', unit=' images', show=progress):
             try: waiting.append((path, target, as_image(path)))
             except BadFile as e: rows.append(dict(file=str(path), error=str(e)))
             if len(waiting) == batch: flush()

@@ -97,15 +97,21 @@ def cosine(x, y): "(B, Q, D), (B, P, D) -> (B, Q, P)"; return F.normalize(x, dim
 # %% ../nbs/03_learners.ipynb #f68f70c6
 class PrototypeLearner(nn.Module):
     "Masked average pooling: one prototype each for foreground and background"
+    def __init__(self,
+        temperature:float=20., # by which cosines are multiplied
+    ):
+        super().__init__()
+        self.temperature = temperature
+
     def channels(self, E): return 2
 
     def prepare(self, x_s, y_s): # -> (B, 1, D) twice: background, foreground
         x, y = to_points(x_s), foreground(y_s)
         return weighted_mean(x, 1 - y), weighted_mean(x, y)
 
-    def infer(self, state, x_q): # -> (B, M, 2, h, w): cosine to background and foreground
+    def infer(self, state, x_q): # -> (B, M, 2, h, w): cosine to background and foreground, times `temperature`
         x = to_points(x_q)
-        return to_maps(torch.cat([cosine(x, p).amax(-1, keepdim=True) for p in state], -1), x_q.shape[-2:])
+        return to_maps(self.temperature*torch.cat([cosine(x, p).amax(-1, keepdim=True) for p in state], -1), x_q.shape[-2:])
 
 # %% ../nbs/03_learners.ipynb #4f5fe4c0
 def foreground(
@@ -143,8 +149,9 @@ class MultiPrototypeLearner(PrototypeLearner):
     "Several prototypes for foreground and background, by clustering; a cell is judged by the nearest of each"
     def __init__(self,
         n:int=5, # prototypes on each side
+        temperature:float=20., # by which cosines are multiplied
     ):
-        super().__init__()
+        super().__init__(temperature)
         self.n = n
 
     def prepare(self, x_s, y_s): # -> (B, n, D) twice: background, foreground

@@ -6,8 +6,8 @@
 __all__ = ['RECIPES', 'COCO_RECIPE', 'Recipe', 'RunConfig', 'make_config', 'check_recipe', 'pixel_weight', 'loss_sum',
            'SharedBatchNorm', 'share_batch_norm', 'make_optimizer', 'set_rate', 'pack_state', 'unpack_state',
            'save_state', 'before', 'link_or_copy', 'load_state', 'forward_backward', 'versions', 'git_state',
-           'TrainingStopped', 'differences', 'locked', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate',
-           'train', 'episode_figure', 'curves', 'write_report']
+           'TrainingStopped', 'differences', 'asked_to_stop', 'Log', 'read_log', 'training_data', 'validate', 'train',
+           'episode_figure', 'curves', 'write_report']
 
 # %% ../nbs/08_training.ipynb #317d8cd7
 import copy
@@ -44,7 +44,7 @@ from .datasets import DATASETS, FewShotData, open_data
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
-from .files import BadFile, Lines, named, progress_bar, read_json, writable, write_atomically, write_figure
+from .files import BadFile, Lines, locked, named, progress_bar, read_json, writable, write_atomically, write_figure
 from .model import DeepGPNet, ModelConfig, save_checkpoint
 from .shapes import IGNORE
 
@@ -329,19 +329,6 @@ def differences(
         if isinstance(a, dict) and isinstance(b, dict): out += differences(a, b, f'{prefix}{k}.')
         elif a != b: out.append(f'{prefix}{k} is {a!r} in the run and {b!r} now')
     return out
-
-# %% ../nbs/08_training.ipynb #7e11b4aa
-@contextmanager
-def locked(
-    folder:Path, # of a run
-):
-    "Hold the folder's lock, so that no second run writes into it"
-    try: import fcntl
-    except ImportError: yield; return
-    with open(Path(folder)/'.lock', 'w') as f:
-        try: fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError: raise TrainingStopped(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
-        yield
 
 # %% ../nbs/08_training.ipynb #c5d5ceab
 @contextmanager

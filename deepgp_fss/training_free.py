@@ -190,7 +190,7 @@ class TrainingFree(nn.Module):
             return score.T.unflatten(-1, grid), z.permute(1, 2, 0).unflatten(-1, grid)
         z = torch.stack([self.alternative.infer(s, x[None, None])[0, 0] for s in state])  # (N, Z, h, w)
         if self.learner == 'attention': return (z[:, 0] - .5)*4, z
-        return (z[:, 1] - z[:, 0])*(1 if self.learner == 'transductive' else 10), z
+        return z[:, 1] - z[:, 0], z
 
     def mean_map(self, z): "(..., Z, h, w) -> (..., h, w), or None"; return z[..., 0, :, :] if self.learner == 'gp' else None
 

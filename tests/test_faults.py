@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from deepgp_fss.commands import deepgp_eval, deepgp_segment, deepgp_study, deepgp_train
+from deepgp_fss.files import locked
+from faults import TINY, label_maps
 from results import keep
 
 HERE = Path(__file__).parent
@@ -59,3 +62,15 @@ def test_a_folder_that_may_no_longer_be_written(folder, work):
     result = faults(folder, work, 'readonly')
     assert result['status'] == 1 and result['same'] and 'ermission denied' in result['said'] and 'Traceback' not in result['said'], result
     keep('faults.json', f'{work}, read-only', result)
+
+
+def test_a_second_run_in_the_same_folder_is_refused(tmp_path, capsys):
+    deepgp_train([*TINY.split(), '--iterations', '1', '--out', str(tmp_path/'model')])
+    label_maps(tmp_path/'known', 3)
+    second = {'run': lambda out: deepgp_train([*TINY.split(), '--out', out]),
+              'eval/model_shapes_fold0_1shot_seed0': lambda out: deepgp_eval([str(tmp_path/'model'), '--shots', '1', '--episodes', '2', '--cpu', '--out', str(tmp_path/'eval')]),
+              'segmented': lambda out: deepgp_segment(['--support', str(tmp_path/'known'), '--query', str(tmp_path/'known/images'), '--out', out, '--cpu']),
+              'study': lambda out: deepgp_study('shapes', out=out)}
+    for name, work in second.items():
+        with locked(tmp_path/name), pytest.raises(SystemExit, match='Another run is writing into .*: choose another --out, or wait for it.'): work(str(tmp_path/name))
+        assert not list((tmp_path/name).iterdir()), name

@@ -127,12 +127,6 @@ def test_a_resumed_run_needs_no_backbone_weights(tmp_path):
     assert train(replace(config, weights=None), tmp_path/'other', **how)  # a start that failed is no run: mend it and start again
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path):
-    with training.locked(tmp_path):
-        with pytest.raises(TrainingStopped, match='Another run is writing'):
-            with training.locked(tmp_path): pass
-
-
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     save, calls = training.save_state, []
     def full(path, tensors, **header):
