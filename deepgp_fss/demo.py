@@ -40,9 +40,11 @@ def episodes_figure(
     data, # classes to find, a `FewShotData`
     shots:int=5, # K
     seed:int=0, # which episodes
+    size:int=None, # of the window that the models see; None: that of generated scenes
 ):
     "One episode of every class: support, query, what each model finds, mean and variance"
-    episodes, found = Episodes(data, shots, data.images.shapes.side, seed, 200, train=False), {}
+    size = size or data.images.shapes.side
+    episodes, found = Episodes(data, shots, size, seed, 200, train=False), {}
     for i in range(200): found.setdefault(episodes.draw(i).label, episodes.draw(i))
     shown, width = min(3, shots), min(3, shots) + 4 + len(models)
     fig, axs = plt.subplots(len(found), width, figsize=(1.35*width, 1.45*len(found)), layout='constrained', squeeze=False)
@@ -51,7 +53,7 @@ def episodes_figure(
         panels = [(f'annotated {i + 1}', spotlight(image, mask == 1, TRUE), {}) for i, (image, mask) in enumerate(support[:shown])]
         panels += [('query', query, {}), ('truth', spotlight(query, truth == 1, TRUE), {})]
         for name, model in models.items():
-            out = FewShotSegmenter(model, size=data.images.shapes.side).fit(*zip(*[(image, mask*(mask == 1)) for image, mask in support])).predict(query)
+            out = FewShotSegmenter(model, size=size).fit(*zip(*[(image, mask*(mask == 1)) for image, mask in support])).predict(query)
             panels.append((name, spotlight(query, out.mask), {}))
         panels += [('GP mean', fade(out.gp_mean, out.variance, centre=.5, limit=.5), {}), ('GP variance', out.variance, dict(vmin=0, vmax=1, cmap='viridis'))]
         for ax, (title, picture, style) in zip(row, panels):
@@ -63,6 +65,7 @@ def episodes_figure(
 # %% ../nbs/12d_demo.ipynb #029b9a1f
 def sweep_figure(
     scores:dict, # name of a model -> its scores
+    floor:float=0., # where the axis of the mIoU begins, in percent
 ):
     "mIoU by the number of annotated images"
     fig, ax = plt.subplots(figsize=(5.5, 3.4), layout='constrained')
@@ -70,7 +73,7 @@ def sweep_figure(
         found = sorted(found, key=lambda r: r['shots'])
         y, bounds = 100*np.array([r['miou'] for r in found]), 100*np.array([r['miou_interval'] for r in found]).T
         ax.errorbar([r['shots'] for r in found], y, [y - bounds[0], bounds[1] - y], marker='o', capsize=3, label=name)
-    ax.set_xlabel('annotated images (shots)'); ax.set_ylabel('mIoU on held-out classes (%)'); ax.set_ylim(0); ax.legend(fontsize=8)
+    ax.set_xlabel('annotated images (shots)'); ax.set_ylabel('mIoU on held-out classes (%)'); ax.set_ylim(floor); ax.legend(fontsize=8)
     return fig
 
 # %% ../nbs/12d_demo.ipynb #fba4d135
