@@ -40,7 +40,7 @@ from .model import ModelConfig, for_prediction, load_checkpoint
 from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
 from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
 from .scale import bench_scale, scale_report
-from .segmenter import FewShotSegmenter
+from .segmenter import FewShotSegmenter, bundled
 from .training import RECIPES, Recipe, make_config, train
 from .training_free import TrainingFree
 from .visualize import save_fig
@@ -221,7 +221,7 @@ def deepgp_eval(
 ):
     "Evaluate trained models on held-out classes"
     parser = argparse.ArgumentParser('deepgp_eval', description=deepgp_eval.__doc__, allow_abbrev=False)
-    parser.add_argument('models', nargs='*', help='folders of runs, or checkpoints')
+    parser.add_argument('models', nargs='*', help="folders of runs, checkpoints, or a bundled model ('shapes')")
     parser.add_argument('--learner', choices=LEARNERS, help='instead of a trained model: a frozen backbone with this learner, and nothing trained')
     parser.add_argument('--backbone', default='resnet50', help='with --learner: a ResNet or timm:NAME')
     parser.add_argument('--weights', help="with --learner: weights of the backbone, a file or 'imagenet'")
@@ -232,7 +232,7 @@ def deepgp_eval(
     parser.add_argument('--seed', type=int, default=0, help='of the episodes')
     parser.add_argument('--size', type=int, help='side of the window; default: that of the training')
     parser.add_argument('--queries', type=int, default=1, help='queries for each support set; more than one changes the protocol')
-    parser.add_argument('--out', help='folder; default: eval/ in the folder of the model')
+    parser.add_argument('--out', help='folder; default: eval/ in the folder of the model, or here if it has none')
     parser.add_argument('--list', help='read the episodes from this file')
     parser.add_argument('--write_list', help='write the list of episodes to this file, and stop')
     parser.add_argument('--table', help="print ours beside the paper's: pascal, coco, transfer, shots, ablation or kernels")
@@ -255,7 +255,7 @@ def deepgp_eval(
     if args.write_list and Path(args.write_list).is_dir(): raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
     if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
     if bool(args.models) == bool(args.learner): raise ValueError('what shall be evaluated? Name trained models, or a --learner to use without training.')
-    loaded = [_load_run(Path(p)) for p in args.models] if args.models else [_untrained(args)]
+    loaded = [_load_run(name) for name in args.models] if args.models else [_untrained(args)]
     results = [r for one in loaded for r in _evaluate_one(*one, args)]
     if not results: return
     if args.plot:
@@ -283,13 +283,16 @@ def _asked(args):
     words = [f'--{k} {v}' for k, v in given.items()] + (['--data ' + ' '.join(args.data)] if args.data else []) + (['--cache'] if args.cache else [])
     return ''.join(f' {w}' for w in words)
 
-def _load_run(path):
+def _load_run(name):
     "A trained model"
+    own = bundled(name)
+    path = own or Path(name)
     path = path/'model.safetensors' if path.is_dir() else path
     if not path.exists(): raise ValueError(f'there is no trained model {path}: a run writes it when it has finished.')
     model = load_checkpoint(path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
-    return Judged(model, path.parent.name, str(path), asdict(model.config), model.info.get('run') or {}, digest, path.parent/'eval')
+    title, words, out = (name, name, Path('eval')) if own else (path.parent.name, str(path), path.parent/'eval')
+    return Judged(model, title, words, asdict(model.config), model.info.get('run') or {}, digest, out)
 
 def _untrained(args):
     "A frozen backbone with a learner that needs no training"

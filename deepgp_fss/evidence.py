@@ -121,6 +121,7 @@ def run_study(
     each = [(v, f, study.commands(v, f, out), out/study.folder(v, f)) for v, f in study.runs]
     waiting, running = [run for run in each if not is_done(*run[2:])], {}
     bar = progress_bar(total=len(each), initial=len(each) - len(waiting), desc=study.name, unit=' runs', show=progress)
+    every, shown = (.5 if sys.stderr.isatty() else 60), 0.  # seconds between two states of the bar: a log file needs few
     with locked(out), asked_to_stop() as asked:
         try:
             while (waiting or running) and not asked:
@@ -133,7 +134,9 @@ def run_study(
                     if process.returncode: raise StudyStopped(f'The run {run[0]!r}, fold {run[1]}, failed; the last line of {run[3]/"console.txt"} says: {_last_line(run[3])}')
                     write_atomically(run[3]/'done.json', lambda part: part.write_text(json.dumps(dict(commands=run[2], versions=versions()), indent=1)))
                     bar.update()
-                bar.set_postfix_str('; '.join(f'{r[0].partition("(")[0].strip()} fold {r[1]}: {_where(r[3])}' for r in running.values()), refresh=True)
+                if time.monotonic() - shown >= every:
+                    bar.set_postfix_str('; '.join(f'{r[0].partition("(")[0].strip()} fold {r[1]}: {_where(r[3])}' for r in running.values()), refresh=True)
+                    shown = time.monotonic()
         finally:
             for process in running: process.terminate()  # a training saves its state first
             for process in running: process.wait()
@@ -178,18 +181,20 @@ def gather(
     out:Path, # where
 )->dict: # JSON values: the study, its results, and the gaps to the full model
     "All results of a study; runs that have not been made are named"
-    results, missing = [], []
+    results, missing, made = [], [], []
     for variant, fold in study.runs:
         folder, commands = Path(out)/study.folder(variant, fold), study.commands(variant, fold, out)
         if not is_done(commands, folder): missing.append(f'{variant}, fold {fold}'); continue
+        by = read_json(folder/'done.json')['versions']
+        if by not in made: made.append(by)
         for path in sorted(folder.glob('eval/*/result.json')):
             r = json.loads(path.read_text())
             rows, full = _rows(path.parent), _full_rows(study, out, fold, r['shots'])
-            result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None)
+            result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None, commit=(by['git'] or {}).get('commit'))
             if full and variant != FULL: result['gap'], result['gap_interval'] = gap(rows, full, tuple(sorted({row['label'] for row in rows})))
             results.append(result)
     order = {v: i for i, v in enumerate([*VARIANTS, *study.untrained])}
-    return dict(study=study.name, results=sorted(results, key=lambda r: (order[r['variant']], r['fold'], r['shots'])), missing=missing, versions=versions())
+    return dict(study=study.name, results=sorted(results, key=lambda r: (order[r['variant']], r['fold'], r['shots'])), missing=missing, versions=made)
 
 def _rows(folder):
     "Episodes of an evaluation"
@@ -201,7 +206,7 @@ def _full_rows(study, out, fold, shots):
 
 # %% ../nbs/12c_evidence.ipynb #3a58b301
 def study_table(
-    gathered:dict, # from `gather`
+    gathered:dict, # from `gather`; `source` if the rows come from elsewhere
     shots:int, # which
     title:str, # of the table
     variants:list=None, # which rows; None: all
@@ -219,7 +224,7 @@ def study_table(
         rows.append(row)
     lengths = sorted({r['episodes'] for r in found})
     note = f"{' or '.join(f'{n:,}' for n in lengths)} episodes, the same in every row; 95% intervals over episodes"
-    return dict(title=title, source='ours, measured; `deepgp_study`', rows=rows, note=note)
+    return dict(title=title, source=gathered.get('source', 'ours, measured; `deepgp_study`'), rows=rows, note=note)
 
 # %% ../nbs/12c_evidence.ipynb #8aee6eb8
 def study_figure(

@@ -125,6 +125,7 @@ def fill(
     batch:int=8, # images at a time
     skip_broken:bool=False, # leave out images that cannot be read
     progress:bool=True, # show a bar
+    asked:list=(), # stop early, with what is there, once it is not empty
 )->int: # how many images were computed
     "Compute the features that are not there yet"
     maps, done = cache._open('r+')
@@ -139,6 +140,7 @@ def fill(
         done.flush()
         written.clear()
     for k, group in enumerate(progress_bar(groups, desc=f'features, {cache.bytes/1e9:.1f} GB', unit=f' x {batch} images', show=progress)):
+        if asked: break
         windows = {int(i): w for i in group if (w := _window(data, int(i), cache.size, skip_broken)) is not None}
         if not windows: continue
         images = pad_to(torch.stack(list(windows.values())).to(device), max(encoder.strides))
@@ -169,10 +171,11 @@ def keep_features(
     limit:float=50., # GB
     skip_broken:bool=False, # leave out images that cannot be read
     progress:bool=True, # show what happens
+    asked:list=(), # stop early, with what is there, once it is not empty
 )->FeatureCache:
     "A filled cache, made by all processes together"
     with state.main_process_first(): cache = FeatureCache(encoder, data, size, folder, limit, create=state.is_main_process)
     if progress and state.is_main_process: print(cache)
-    fill(cache, encoder, data, state.process_index, state.num_processes, skip_broken=skip_broken, progress=progress and state.is_main_process)
+    fill(cache, encoder, data, state.process_index, state.num_processes, skip_broken=skip_broken, progress=progress and state.is_main_process, asked=asked)
     state.wait_for_everyone()
     return cache

@@ -483,7 +483,9 @@ def _train(config, out, accelerator, asked, workers, checkpoint_every, picture_e
         if start > r.iterations: raise BadFile(f'{out/"state.safetensors"} is of step {start}, and the run has {r.iterations}: it is damaged; choose another --out.')
         if accelerator.scaler is not None and header['scaler']: accelerator.scaler.load_state_dict(header['scaler'])
     seen = copy.copy(episodes)  # what the model sees: images, or their features
-    if r.cache: seen.features = keep_features(plain.encoder, data, r.size, accelerator, **features or {}, skip_broken=r.skip_broken, progress=progress)
+    if r.cache:
+        seen.features = keep_features(plain.encoder, data, r.size, accelerator, **features or {}, skip_broken=r.skip_broken, progress=progress, asked=asked)
+        if accelerator.reduce(torch.tensor(float(bool(asked)), device=accelerator.device)) > 0: return None  # features so far are kept
     loader = episode_loader(seen, r.batch, workers, start, accelerator.process_index, accelerator.num_processes)
     log = Log(out/'log.csv', start) if main else None
     board = _board(out/'tensorboard', start) if main else None

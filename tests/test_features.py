@@ -1,5 +1,7 @@
 "The cache of features: the same numbers as without it, whatever is killed, cut or changed"
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
-from deepgp_fss import training
+from deepgp_fss import features, training
 from deepgp_fss.datasets import open_data
 from deepgp_fss.encoders import Encoded, ResNetEncoder, SmallEncoder
 from deepgp_fss.episodes import Episodes, episode_loader
@@ -62,6 +64,20 @@ def test_resumed_to_the_bit_even_if_the_cache_was_deleted(tmp_path, monkeypatch)
     again = load_checkpoint(run('cut', resume=True)).state_dict()
     assert len(calls) == 6 + 4  # steps 4 to 7 are done after the interruption
     assert all(torch.equal(a, b) for a, b in zip(whole.values(), again.values(), strict=True))
+
+
+def test_stopped_while_features_are_computed(tmp_path, monkeypatch):
+    "Filling may take long: a request to stop is heard after a few images, and what was computed is not computed again"
+    def run(**more): return train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=dict(folder=tmp_path/'features'), **more)
+    window, seen = features._window, []
+    def stop_at_third(*args):
+        seen.append(args[1])
+        if len(seen) == 3: os.kill(os.getpid(), signal.SIGTERM)
+        return window(*args)
+    monkeypatch.setattr(features, '_window', stop_at_third)
+    assert run() is None and len(seen) == 8  # the rest of its group of eight, and no more
+    assert run(resume=True).exists()
+    assert len(seen) == len(set(seen)) == len(open_data(**SMALL).train.queries)
 
 
 def test_two_processes_share_the_filling(tmp_path):
