@@ -44,12 +44,13 @@ def test_a_thousand_photographs_need_no_more_memory_than_a_hundred(tmp_path):
 
 
 def test_a_hundred_shots_in_bounded_memory():
-    "A support set in one piece would take ten times the room of its maps"
+    "One matrix of covariances, factorised where it stands, and little else"
     script = '''if True:
-        import json, resource, numpy as np
+        import json, re, numpy as np
+        from pathlib import Path
         from deepgp_fss.shapes import Shapes
         from deepgp_fss.segmenter import FewShotSegmenter
-        def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss/1024
+        def peak(): return int(re.search('VmPeak:[^0-9]*([0-9]+)', Path('/proc/self/status').read_text())[1])/1024
         scenes = [Shapes('val', side=96)[i] for i in range(100)]
         images, masks = [s[0] for s in scenes], [s[1] > 0 for s in scenes]
         segmenter = FewShotSegmenter.from_pretrained('shapes').fit(images[:1], masks[:1])
@@ -58,7 +59,8 @@ def test_a_hundred_shots_in_bounded_memory():
         found = segmenter.fit(images, masks).predict(images[0])
         print(json.dumps(dict(shots=len(segmenter.images), more=peak() - before, iou=float((found.mask & masks[0]).sum()/(found.mask | masks[0]).sum()))))'''
     out = json.loads(subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout)
-    assert out['shots'] == 100 and out['more'] < 1500, out  # 14,400 points: their factor alone takes 830 MB
+    matrix = 14400**2*8/2**20  # points, float64; asked for, not resident: how much of a half-used matrix is resident depends on the machine's pages
+    assert out['shots'] == 100 and out['more'] < 1.3*matrix, out
     keep('load.json', 'shots', {k: round(v, 2) for k, v in out.items()})
 
 
