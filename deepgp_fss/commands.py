@@ -385,7 +385,7 @@ def deepgp_study(
     root:Param('photographs: the data set, laid out as PASCAL', str)=None,
     weights:Param("photographs: of a ResNet-50, a file or 'imagenet'", str)=None,
     cache_dir:Param("photographs: where features are kept; default: the user's cache folder", str)=None,
-    iterations:Param('steps of each run; default 600 for shapes, 500 for photographs', int)=None,
+    iterations:Param('steps of each run; default 600 for shapes, 1500 for photographs', int)=None,
     episodes:Param('to evaluate each run with', int)=1000,
     jobs:Param('runs at a time; default: one for each core', int)=None,
     tables:Param('do not run anything: show what is there', store_true)=False,

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['COUNTS', 'BINS', 'FINE', 'count_pixels', 'class_iou', 'miou', 'fb_iou', 'bootstrap', 'histograms', 'add_up', 'ece',
-           'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'episode_probability', 'evaluate', 'judge',
-           'read_rows', 'finish', 'summarise', 'describe_result', 'reliability_figure']
+           'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'judge_fairly', 'summarise_fairly',
+           'episode_probability', 'evaluate', 'judge', 'read_rows', 'finish', 'summarise', 'describe_result',
+           'reliability_figure']
 
 # %% ../nbs/09_evaluation.ipynb #1bc22314
 import json
@@ -20,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from .decision import decide, trained_weight
 from .episodes import Episode, Episodes, collate, fitting, unfit
 from .files import BadFile, Lines, progress_bar, write_atomically
 from .model import DeepGPNet
@@ -155,6 +157,28 @@ def variance_map(
     "The GP's variance among the maps of its answer"
     return None if model.variance_channel is None else z[model.variance_channel].float()
 
+# %% ../nbs/09_evaluation.ipynb #c6a2caff
+def judge_fairly(
+    probability:Tensor, # (H, W) of the class, as the scores give it
+    truth:Tensor, # (H, W) 1, 0 or 255
+    weight:float, # of the foreground in the loss
+)->dict: # counts, histograms, and the IoU that was expected and found; None where nothing is there and nothing was found
+    "What one prediction adds once the weight is undone and the mask is the best one"
+    p, mask, expected = decide(probability.double().logit(), weight)
+    counts, bins = count_pixels(mask, truth), histograms(p, None, truth)
+    return counts | {name: bins[name] for name in 'npt'} | dict(expected=expected, found=counts['inter']/counts['union'] if counts['union'] else None)
+
+def summarise_fairly(
+    rows:list, # episodes with `fair`
+    classes:tuple, # labels of the fold
+)->dict: # JSON values
+    "Scores with fair odds and the best cut, and whether the expected IoU foretells the one that is found"
+    fair = [r['fair'] | dict(label=r['label']) for r in rows]
+    told, found = np.array([pair for f in fair for pair in zip(f['expected'], f['found']) if pair[1] is not None]).reshape(-1, 2).T
+    alike = float(np.corrcoef(told, found)[0, 1]) if len(told) > 1 and told.std() > 0 and found.std() > 0 else None
+    return dict(miou=miou(fair, classes), miou_interval=bootstrap(fair, classes)['miou'], ece=ece(fair),
+                expected=float(told.mean()) if len(told) else None, found=float(found.mean()) if len(found) else None, correlation=alike)
+
 # %% ../nbs/09_evaluation.ipynb #44bd9750
 def episode_probability(
     model:DeepGPNet, # in evaluation mode
@@ -186,7 +210,7 @@ def evaluate(
     progress:bool=True, # show a bar
 )->list: # rows of the episodes that are done
     "Predict and count; goes on where an earlier attempt stopped"
-    head = json.dumps(dict(format='deepgp_fss evaluation 1', **(key or {})), sort_keys=True)
+    head = _head(key)
     done = read_rows(out, head) if out is not None else {}
     todo = [i for i in range(rank, len(episodes), world) if i not in done]
     file = None
@@ -207,10 +231,12 @@ def evaluate(
     if file is not None: file.close()
     return [done[i] for i in sorted(done)]
 
+def _head(key): "The first line of every file of an evaluation"; return json.dumps(dict(format='deepgp_fss evaluation 2', **(key or {})), sort_keys=True)
+
 # %% ../nbs/09_evaluation.ipynb #32e862cb
 def judge(model, episode, uncertainty, episodes=None):
     "The row of one episode"
-    row = dict(index=int(episode.index[0]), label=int(episode.label[0]), **dict.fromkeys(COUNTS, 0))
+    row, fair = dict(index=int(episode.index[0]), label=int(episode.label[0]), **dict.fromkeys(COUNTS, 0)), []
     for m, truth in enumerate(episode.originals[0]):
         probability, variance = episode_probability(model, episode, m)
         for name, n in count_pixels(probability > .5, truth).items(): row[name] += n
@@ -218,6 +244,8 @@ def judge(model, episode, uncertainty, episodes=None):
             more = histograms(probability, variance, truth)
             for name, values in more.items(): row[name] = (np.add(row[name], values) if name in row else np.array(values)).tolist()
             if variance is not None and episodes is not None and m == 0: row |= _where(episodes, row, variance)
+            fair.append(judge_fairly(probability, truth, trained_weight(model)))
+    if fair: row['fair'] = {name: np.sum([f[name] for f in fair], axis=0).tolist() for name in (*COUNTS, *'npt')} | {name: [f[name] for f in fair] for name in ('expected', 'found')}
     return row
 
 def _where(episodes, row, variance):
@@ -251,7 +279,7 @@ def read_rows(
 
 def finish(out, key):
     "Put the rows of all processes in order into `episodes.jsonl`"
-    out, head = Path(out), json.dumps(dict(format='deepgp_fss evaluation 1', **(key or {})), sort_keys=True)
+    out, head = Path(out), _head(key)
     rows = read_rows(out, head)
     write_atomically(out/'episodes.jsonl', lambda part: part.write_text(head + '\n' + ''.join(json.dumps(rows[i]) + '\n' for i in sorted(rows))))
     for path in out.glob('part_*.jsonl'): path.unlink()
@@ -276,6 +304,7 @@ def summarise(
     if rows and 'where' in rows[0]:
         total = {kind: np.sum([r['where'][kind] for r in rows], axis=0) for kind in rows[0]['where']}
         result['variance_on'] = {kind: float(v/n) if n else None for kind, (v, n) in total.items()}
+    if rows and 'fair' in rows[0]: result['fair'] = summarise_fairly(rows, classes)
     return result
 
 def describe_result(r):
@@ -290,6 +319,11 @@ def describe_result(r):
     if 'variance_on' in r:
         on = ', '.join(f'{kind} {"-" if v is None else f"{v:.3f}"}' for kind, v in r['variance_on'].items())
         lines.append(f'  mean GP variance (1 = nothing known) on {on}')
+    if 'fair' in r:
+        f = r['fair']
+        alike = '' if f['correlation'] is None else f", correlation {f['correlation']:.2f}"
+        lines.append(f"  fair odds and the best cut: mIoU {percent(f['miou'], f['miou_interval'])}, calibration error {100*f['ece']:.1f}%, "
+                     f"IoU of a mask {f['found']:.2f} where {f['expected']:.2f} was expected{alike}")
     return '\n'.join(lines)
 
 # %% ../nbs/09_evaluation.ipynb #ba748fcf
@@ -302,6 +336,10 @@ def reliability_figure(
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout='constrained')
     left.plot([0, 1], [0, 1], color='grey', ls=':', label='perfect')
     left.plot(p[some]/n[some], t[some]/n[some], 'o-', color='tab:red', label=f'model (ECE {100*ece(rows):.1f}%)')
+    if 'fair' in rows[0]:
+        fair = [r['fair'] for r in rows]
+        n, p, t = (add_up(fair, k) for k in 'npt')
+        left.plot((p/n.clip(1))[n > 0], (t/n.clip(1))[n > 0], 's-', color='tab:green', label=f'with fair odds (ECE {100*ece(fair):.1f}%)')
     left.set_xlabel('probability given to the class'); left.set_ylabel('share that is the class'); left.legend()
     for name, label in (('variance', 'GP variance'), ('doubt', "model's own doubt")):
         if name not in rows[0]: continue

@@ -77,7 +77,7 @@ def photographs_study(
     root:str, # of a data set laid out as PASCAL
     weights:str, # of a ResNet-50: a file, or 'imagenet'
     cache_dir:str, # for the features of the frozen backbone; None: the user's cache folder
-    iterations:int=500, # steps of each run
+    iterations:int=1500, # steps of each run
     episodes:int=1000, # to evaluate with
 )->Study:
     "The full model and its rivals on photographs, with a frozen backbone"
@@ -174,7 +174,7 @@ def gap(
     return miou(ours, classes) - miou(theirs, classes), (float(low), float(high))
 
 # %% ../nbs/12c_evidence.ipynb #299465ee
-KEPT = ('shots', 'fold', 'seed', 'size', 'episodes', 'data', 'miou', 'miou_interval', 'fb_iou', 'iou', 'ece', 'auroc_variance', 'auroc_doubt', 'variance_on', 'command')
+KEPT = ('shots', 'fold', 'seed', 'size', 'episodes', 'data', 'miou', 'miou_interval', 'fb_iou', 'iou', 'ece', 'auroc_variance', 'auroc_doubt', 'variance_on', 'fair', 'command')
 
 def gather(
     study:Study, # that was made
@@ -191,7 +191,10 @@ def gather(
             r = json.loads(path.read_text())
             rows, full = _rows(path.parent), _full_rows(study, out, fold, r['shots'])
             result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None, commit=(by['git'] or {}).get('commit'))
-            if full and variant != FULL: result['gap'], result['gap_interval'] = gap(rows, full, tuple(sorted({row['label'] for row in rows})))
+            if full and variant != FULL:
+                classes = tuple(sorted({row['label'] for row in rows}))
+                result['gap'], result['gap_interval'] = gap(rows, full, classes)
+                if 'fair' in result: result['fair']['gap'], result['fair']['gap_interval'] = gap(_fair(rows), _fair(full), classes)
             results.append(result)
     order = {v: i for i, v in enumerate([*VARIANTS, *study.untrained])}
     return dict(study=study.name, results=sorted(results, key=lambda r: (order[r['variant']], r['fold'], r['shots'])), missing=missing, versions=made)
@@ -199,6 +202,8 @@ def gather(
 def _rows(folder):
     "Episodes of an evaluation"
     return [json.loads(line) for line in (folder/'episodes.jsonl').read_text().splitlines()[1:]]
+
+def _fair(rows): "With the counts of the best cut"; return [r | r['fair'] for r in rows]
 
 def _full_rows(study, out, fold, shots):
     "Episodes of the full model, if it has been evaluated"
@@ -210,9 +215,10 @@ def study_table(
     shots:int, # which
     title:str, # of the table
     variants:list=None, # which rows; None: all
+    fair:bool=False, # with fair odds and the best cut, not argmax
 )->dict: # a table for `as_text` and `as_markdown`
     "mIoU of each variant and fold with its interval, their mean, and the mean gap to the full model with that of each fold"
-    found = [r for r in gathered['results'] if r['shots'] == shots and (variants is None or r['variant'] in variants)]
+    found = [r | r['fair'] if fair else r for r in gathered['results'] if r['shots'] == shots and (variants is None or r['variant'] in variants) and ('fair' in r or not fair)]
     folds, rows = sorted({r['fold'] for r in found}), []
     signed = lambda v: f'{100*v:+.1f}'
     for variant in dict.fromkeys(r['variant'] for r in found):

@@ -114,7 +114,8 @@ def _segment(segmenter, work, out, names, batch, progress, about):
             except OSError as e: rows.append(dict(file=str(path), error=f'The results of {path} cannot be written ({e.strerror}).')); continue
             share = {names.get(c, str(c)): round(float((p.mask == c).mean()), 6) for c in p.labels}
             rows.append(dict(file=str(path), result=target, width=image.shape[1], height=image.shape[0], found=share,
-                             variance=None if p.variance is None else round(float(p.variance.mean()), 6)))
+                             variance=None if p.variance is None else round(float(p.variance.mean()), 6),
+                             expected_iou=None if p.expected_iou is None else dict(zip(share, np.atleast_1d(p.expected_iou).round(4).tolist()))))
         waiting.clear()
     try:
         for path, target in progress_bar(work, desc='segmenting', unit=' images', show=progress):

@@ -19,6 +19,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from .decision import Decision, decide, trained_weight
 from .encoders import fit_state
 from .episodes import as_tv, fit, fitting, unfit
 from .files import BadFile, open_image, progress_bar, to_rgb, write_atomically
@@ -106,6 +107,7 @@ class Prediction:
     variance:np.ndarray      # (H, W) float32 of the GP, upsampled: 0 all known, 1 as before seeing any support image; None without GP
     gp_mean:np.ndarray       # (H, W) float32 of the GP, upsampled: 1 as inside an object, 0 as outside; (N, H, W); None without GP
     labels:tuple             # (N,) labels of the classes
+    expected_iou:float       # of the mask with the truth, if the class is there; with several classes (N,) float32; None without training
 
 # %% ../nbs/11_segmenter.ipynb #392cf24b
 def find_device(
@@ -128,7 +130,7 @@ class FewShotSegmenter:
     ):
         if not isinstance(size, int) or not 32 <= size <= 8192: raise ValueError(f'size must be at least 32 and at most 8192, but it is {size!r}.')
         self.device = find_device(device)
-        self.model, self.original, self.size = for_prediction(model).to(self.device), model, size
+        self.model, self.original, self.size, self.weight = for_prediction(model).to(self.device), model, size, trained_weight(model)
         self.images, self.masks, self.labels, self.state = [], [], (), None
 
     def __repr__(self):
@@ -273,14 +275,20 @@ class FewShotSegmenter:
         for image, (logits, z) in zip(images, list(self._answer(images))):
             H, W = image.shape[:2]
             grow = lambda t: F.interpolate(t[None].float(), scale_factor=self.model.stride, mode='bilinear')[0, :, :self.size, :self.size]
-            probability = unfit((logits[:, 1] - logits[:, 0]).float(), H, W).sigmoid().cpu().numpy()
+            decided = [self._decide(gap) for gap in unfit((logits[:, 1] - logits[:, 0]).float(), H, W).cpu()]
             mean, channel = self.model.mean_map(z), self.model.variance_channel
             mean = None if mean is None else unfit(grow(mean), H, W).cpu().numpy()
             variance = None if channel is None else unfit(grow(z[:1, channel]), H, W)[0].clamp(0, 1).cpu().numpy()
-            best = probability.argmax(0)
-            mask = np.where(probability.max(0) > .5, np.array(self.labels, np.uint8)[best], 0).astype(np.uint8)
-            one = len(self.labels) == 1
-            yield Prediction(mask, probability[0] if one else probability, variance, mean[0] if one and mean is not None else mean, self.labels)
+            probability, masks = (torch.stack([d[k] for d in decided]) for k in (0, 1))
+            expected = None if decided[0].expected_iou is None else np.array([d.expected_iou for d in decided], np.float32)
+            labels = np.array(self.labels, np.uint8)[torch.where(masks, probability, -1.).argmax(0).numpy()]
+            mask, probability, one = np.where(masks.any(0).numpy(), labels, 0).astype(np.uint8), probability.numpy(), len(self.labels) == 1
+            probability, mean, expected = (t[0] if one and t is not None else t for t in (probability, mean, expected))
+            yield Prediction(mask, probability, variance, mean, self.labels, expected)
+
+    def _decide(self, gap):
+        if not isinstance(self.model, TrainingFree): return decide(gap, self.weight)
+        return Decision(gap.sigmoid(), gap > 0, None)  # it has chosen its cut, and put it at 0
 
     @torch.inference_mode()
     def suggest(self,
@@ -316,7 +324,7 @@ class FewShotSegmenter:
             raise ValueError('A segmenter around an encoder of your own cannot be saved: only the encoders that a ModelConfig names can be made again.')
         tensors = {f'model.{k}': v.detach().cpu().contiguous() for k, v in m.state_dict().items()}
         if self.images: tensors |= dict(images=torch.stack(self.images), masks=torch.stack(self.masks))
-        header = dict(format='deepgp_fss segmenter 1', size=self.size, config=asdict(m.config),
+        header = dict(format='deepgp_fss segmenter 1', size=self.size, weight=self.weight, config=asdict(m.config),
                       training_free=dict(learner=m.learner, support_stride=m.support_stride, levels=m.levels, **m.options) if free else None)
         write_atomically(path, lambda part: save_file(tensors, part, metadata=dict(deepgp_fss_segmenter=json.dumps(header))))
         return path
@@ -338,7 +346,7 @@ class FewShotSegmenter:
             config, free = ModelConfig.from_dict(header['config']), header['training_free']
             model = DeepGPNet(config).eval() if free is None else TrainingFree(make_encoder(config), **free)
         except (KeyError, TypeError, ValueError, RuntimeError) as e: raise BadFile(f'{path} describes a segmenter that cannot be made here ({type(e).__name__}: {e}).') from None
-        model.config = config
+        model.config, model.info = config, dict(run=dict(recipe=dict(foreground_weight=header.get('weight', 1.))))
         fit_state(model, {k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')}, str(path))
         segmenter = cls(model, header.get('size'), device)
         if 'images' in tensors:

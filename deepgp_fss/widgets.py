@@ -20,6 +20,7 @@ import traitlets
 from PIL import Image, ImageDraw
 
 from .datasets import FewShotData, open_data
+from .decision import decide, trained_weight
 from .encoders import Encoded
 from .episodes import Episodes, as_tv, collate, fit
 from .evaluation import count_pixels, episode_probability, evaluate
@@ -148,7 +149,7 @@ class Explorer:
         noise_var:float=None, # None: the model's
         length_sq:float=None, # None: the model's
         kernel:str=None, # None: the model's
-    )->dict: # mean, variance (h, w); probability, mask (H, W); iou
+    )->dict: # mean, variance (h, w); probability, mask (H, W); iou, and the one that was expected
         "Condition the GP on the first `shots` support images and segment the query"
         c = self.model.config
         length = {} if (kernel or c.kernel) == 'linear' else dict(length_sq=length_sq or c.length_sq)
@@ -158,10 +159,10 @@ class Explorer:
         logits, (z,) = self.model.infer(State([self.posterior], None), self.query, details=True)
         z = z[0, 0, 0]
         variance = self.posterior.variance(self.x_q[0, 0].flatten(1).T[None])[0].unflatten(0, z.shape[-2:])
-        probability = logits[0, 0].softmax(0)[1].numpy()
-        counts = count_pixels(torch.from_numpy(probability > .5), torch.from_numpy(self.masks[0]))
-        return dict(mean=self.model.mean_map(z).numpy(), variance=variance.numpy(), probability=probability, mask=probability > .5,
-                    iou=counts['inter']/max(counts['union'], 1))
+        probability, mask, expected = decide(logits[0, 0, 1] - logits[0, 0, 0], trained_weight(self.model))
+        counts = count_pixels(mask, torch.from_numpy(self.masks[0]))
+        return dict(mean=self.model.mean_map(z).numpy(), variance=variance.numpy(), probability=probability.numpy(), mask=mask.numpy(),
+                    iou=counts['inter']/max(counts['union'], 1), expected=expected)
 
     @torch.inference_mode()
     def covariance(self,
@@ -224,7 +225,7 @@ def explore_widget(
         pictures['probability'].value = png(colours(r['probability'], 'magma')); notes['probability'].value = bar('magma', '0', '1')
         support.children = thumbs[:shots.value]
         click()
-        status.value = (f'shots={shots.value} noise={noise.value:.3g} length²={scale.value:.3g} kernel={kernel.value} IoU={r["iou"]:.3f} '
+        status.value = (f'shots={shots.value} noise={noise.value:.3g} length²={scale.value:.3g} kernel={kernel.value} IoU={r["iou"]:.3f}, expected {r["expected"]:.2f} '
                         f'mean variance={r["variance"].mean():.4f} ({1e3*(time.perf_counter() - start):.0f} ms)')
 
     def click(_=None):
