@@ -1,6 +1,7 @@
 """A finished run as a model of the package: weights in half precision, configuration, evaluation and curves.
 
-usage: python .ci/bundle.py RUN NAME      after deepgp_train --out RUN, and deepgp_eval RUN --shots 1 2 3 5 10"""
+usage: python .ci/bundle.py RUN NAME      after deepgp_train --out RUN, and deepgp_eval RUN --shots 1 2 3 5 10
+       python .ci/bundle.py NAME          after deepgp_eval NAME --shots 1 2 3 5 10: the same weights, with the evaluation in eval/"""
 import json
 import shutil
 import sys
@@ -8,19 +9,28 @@ from pathlib import Path
 
 from deepgp_fss.model import load_checkpoint, save_checkpoint
 
-ROOT = Path(__file__).resolve().parent.parent
+OUT = Path(__file__).resolve().parent.parent/'deepgp_fss/pretrained'
 
 
-def main(run, name):
-    run, out = Path(run), ROOT/'deepgp_fss/pretrained'
-    model, saved = load_checkpoint(run/'model.safetensors'), json.loads((run/'config.json').read_text())
-    results = [json.loads(p.read_text()) for p in run.glob('eval/*/result.json')]
-    if not results: raise SystemExit(f'{run} has not been evaluated: deepgp_eval {run} --shots 1 2 3 5 10')
-    results = [{k: v for k, v in r.items() if k not in ('checkpoint', 'model')} for r in sorted(results, key=lambda r: r['shots'])]
-    path = save_checkpoint(out/f'{name}.safetensors', model, half=True, **model.info, versions=saved['versions'], evaluation=results)
+def evaluated(what, folder):
+    "Results of `deepgp_eval`"
+    results = [json.loads(p.read_text()) for p in folder.glob('*/result.json')]
+    if not results: raise SystemExit(f'{what} has not been evaluated: deepgp_eval {what} --shots 1 2 3 5 10')
+    return [{k: v for k, v in r.items() if k not in ('checkpoint', 'model')} for r in sorted(results, key=lambda r: r['shots'])]
+
+
+def keep(name, model, **info):
+    path = save_checkpoint(OUT/f'{name}.safetensors', model, half=True, **model.info | info)
     path.chmod(0o644)
-    shutil.copy(run/'curves.png', out/f'{name}_curves.png')
     print(f'{path}: {path.stat().st_size/1e6:.2f} MB')
 
 
-if __name__ == '__main__': main(*sys.argv[1:])
+def bundle(run, name):
+    model, saved = load_checkpoint(run/'model.safetensors'), json.loads((run/'config.json').read_text())
+    keep(name, model, versions=saved['versions'], evaluation=evaluated(run, run/'eval'))
+    shutil.copy(run/'curves.png', OUT/f'{name}_curves.png')
+
+
+if __name__ == '__main__':
+    if len(sys.argv) == 2: keep(sys.argv[1], load_checkpoint(OUT/f'{sys.argv[1]}.safetensors'), evaluation=evaluated(sys.argv[1], Path('eval')))
+    else: bundle(Path(sys.argv[1]), sys.argv[2])
