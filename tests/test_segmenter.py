@@ -1104,3 +1104,43 @@ def test_a_stray_pixel_is_no_reason_to_refuse_a_class_that_others_show():
 
 def test_a_wrong_question_is_noticed_when_it_is_asked():
     with pytest.raises(ValueError, match='knows nothing yet'): make('tiny').predict_many([])
+
+
+# ---- fair odds and the best mask
+
+def weighted(weight):
+    model = tiny()
+    model.info = dict(run=dict(recipe=dict(foreground_weight=weight)))
+    return model
+
+
+def test_the_weight_of_the_loss_is_undone(tmp_path):
+    images, masks = scenes(range(2), labels=(1,))
+    plain, fair = (FewShotSegmenter(weighted(w), 64).fit(images, masks) for w in (1., 4.))
+    for query in (scene(5)[0], scene(6, 40, 90)[0]):
+        p, q = plain.predict(query), fair.predict(query)
+        np.testing.assert_allclose(q.probability/(1 - q.probability), p.probability/(1 - p.probability)/4, rtol=1e-4)
+        assert np.array_equal(p.mask > 0, p.probability > .5)  # equal weights: argmax
+        assert not ((q.mask > 0) & (p.probability <= .5)).any() and 0 <= q.expected_iou <= 1
+        if q.mask.any(): assert np.array_equal(q.mask > 0, q.probability >= q.probability[q.mask > 0].min())  # a cut
+    again = FewShotSegmenter.load(fair.save(tmp_path/'fair.safetensors')).predict(query)
+    assert same(again, q) and again.expected_iou == q.expected_iou
+
+
+def test_each_of_several_classes_has_its_own_cut():
+    images, masks = scenes(range(2))
+    p = FewShotSegmenter(weighted(4.), 64).fit(images, masks).predict(scene(5)[0])
+    assert p.expected_iou.shape == (2,) and p.expected_iou.dtype == np.float32
+    for n, label in enumerate(p.labels):
+        alone = FewShotSegmenter(weighted(4.), 64).fit(images, [m == label for m in masks]).predict(scene(5)[0])
+        np.testing.assert_allclose(p.expected_iou[n], alone.expected_iou, atol=1e-3)
+
+
+def test_nothing_is_expected_without_training(): assert make('free').fit(*scenes(range(2), labels=(1,))).predict(scene(5)[0]).expected_iou is None
+
+
+@pytest.mark.parametrize('weight', [0, -1, 'much', None, True, float('inf'), [4]])
+def test_a_weight_that_is_none_is_named(tmp_path, weight):
+    save_checkpoint(tmp_path/'model.safetensors', tiny(), run=dict(recipe=dict(size=64, foreground_weight=weight)))
+    with pytest.raises(ValueError) as error: FewShotSegmenter.from_pretrained(tmp_path)
+    sentence(error, 'weighed', 'damaged')
