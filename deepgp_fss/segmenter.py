@@ -127,10 +127,12 @@ class FewShotSegmenter:
         model:nn.Module, # `DeepGPNet` or `TrainingFree`
         size:int=448, # longer side of the images the model sees
         device:str=None, # None: a GPU if there is one
+        weight:float=None, # of the foreground in the loss, to be undone; None: that of the training; 1: the scores as they are
     ):
         if not isinstance(size, int) or not 32 <= size <= 8192: raise ValueError(f'size must be at least 32 and at most 8192, but it is {size!r}.')
         self.device = find_device(device)
-        self.model, self.original, self.size, self.weight = for_prediction(model).to(self.device), model, size, trained_weight(model)
+        self.model, self.original, self.size, self.weight = for_prediction(model).to(self.device), model, size, trained_weight(model) if weight is None else weight
+        if not 0 < self.weight < float('inf'): raise ValueError(f'weight must be above 0, but it is {weight}.')
         self.images, self.masks, self.labels, self.state = [], [], (), None
 
     def __repr__(self):
@@ -142,6 +144,7 @@ class FewShotSegmenter:
         name:str, # of a bundled model ('shapes'), a checkpoint, or the folder of a run
         size:int=None, # longer side; None: that of its training
         device:str=None, # None: a GPU if there is one
+        weight:float=None, # of the foreground in the loss, to be undone; None: that of its training
     )->'FewShotSegmenter':
         "A segmenter from a trained model; nothing is downloaded"
         path = bundled(name) or Path(name)
@@ -151,7 +154,7 @@ class FewShotSegmenter:
         model = load_checkpoint(path)
         recipe = (model.info.get('run') or {}).get('recipe') or {}
         if size is None and not isinstance(recipe.get('size', 448), int): raise BadFile(f'{path} says that its model was trained at the size {recipe["size"]!r}, which is no number: it is damaged; give a size.')
-        return cls(model, recipe.get('size', 448) if size is None else size, device)
+        return cls(model, recipe.get('size', 448) if size is None else size, device, weight)
 
     @classmethod
     def training_free(cls,
@@ -346,7 +349,7 @@ class FewShotSegmenter:
             config, free = ModelConfig.from_dict(header['config']), header['training_free']
             model = DeepGPNet(config).eval() if free is None else TrainingFree(make_encoder(config), **free)
         except (KeyError, TypeError, ValueError, RuntimeError) as e: raise BadFile(f'{path} describes a segmenter that cannot be made here ({type(e).__name__}: {e}).') from None
-        model.config, model.info = config, dict(run=dict(recipe=dict(foreground_weight=header.get('weight', 1.))))
+        model.config, model.info = config, dict(run=dict(recipe=dict(foreground_weight=header.get('weight', 1.))))  # which `weight=None` reads
         fit_state(model, {k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')}, str(path))
         segmenter = cls(model, header.get('size'), device)
         if 'images' in tensors:

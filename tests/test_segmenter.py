@@ -1116,7 +1116,7 @@ def weighted(weight):
 
 def test_the_weight_of_the_loss_is_undone(tmp_path):
     images, masks = scenes(range(2), labels=(1,))
-    plain, fair = (FewShotSegmenter(weighted(w), 64).fit(images, masks) for w in (1., 4.))
+    plain, fair = (FewShotSegmenter(weighted(4.), 64, weight=w).fit(images, masks) for w in (1., None))
     for query in (scene(5)[0], scene(6, 40, 90)[0]):
         p, q = plain.predict(query), fair.predict(query)
         np.testing.assert_allclose(q.probability/(1 - q.probability), p.probability/(1 - p.probability)/4, rtol=1e-4)
@@ -1134,6 +1134,11 @@ def test_each_of_several_classes_has_its_own_cut():
     for n, label in enumerate(p.labels):
         alone = FewShotSegmenter(weighted(4.), 64).fit(images, [m == label for m in masks]).predict(scene(5)[0])
         np.testing.assert_allclose(p.expected_iou[n], alone.expected_iou, atol=1e-3)
+
+
+def test_only_a_weight_can_be_undone():
+    for weight in (0, -2., float('inf'), float('nan')):
+        with pytest.raises(ValueError, match='weight must be above 0'): FewShotSegmenter(tiny(), 64, weight=weight)
 
 
 def test_nothing_is_expected_without_training(): assert make('free').fit(*scenes(range(2), labels=(1,))).predict(scene(5)[0]).expected_iou is None
