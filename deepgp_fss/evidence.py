@@ -225,8 +225,8 @@ def study_table(
         mine = {r['fold']: r for r in found if r['variant'] == variant}
         row = {'': variant} | {f'fold {f}': cell(mine[f]) if f in mine else '' for f in folds}
         row['mean'] = f"{100*np.mean([r['miou'] for r in mine.values()]):.1f}" if len(mine) == len(folds) else ''
-        gaps = [f"{signed(r['gap'])} ({signed(r['gap_interval'][0])} to {signed(r['gap_interval'][1])})" for r in mine.values() if 'gap' in r]
-        row['against the full model, in each fold'] = '; '.join(gaps)
+        gaps = [f"{signed(r['gap'])} ({signed(r['gap_interval'][0])} to {signed(r['gap_interval'][1])})" if 'gap' in r else '-' for f in folds for r in [mine.get(f, {})]]
+        row['against the full model, in each fold'] = '; '.join(gaps) if set(gaps) != {'-'} else ''
         rows.append(row)
     lengths = sorted({r['episodes'] for r in found})
     note = f"{' or '.join(f'{n:,}' for n in lengths)} episodes, the same in every row; 95% intervals over episodes"
