@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from .datasets import FewShotData
 from .encoders import Encoded
 from .episodes import as_tv, fit
-from .files import BadFile, cache_dir, progress_bar, read_json, writable, write_atomically
+from .files import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_atomically
 from .model import fold_batch_norm, pad_to
 
 # %% ../nbs/07a_features.ipynb #62e86a70
@@ -57,9 +57,15 @@ class FeatureCache:
         for i in range(n): key.update(data.images.fingerprint(i).encode())
         self.path, self.bytes = folder/key.hexdigest()[:16], sum(2*math.prod(s) for s in self.shapes)
         self._maps = None
-        if not create: return
-        if not (self.path/'about.json').exists(): self._create()
-        elif not (done := self.path/'done').exists() or done.stat().st_size != n: reserve(done, n)  # nothing is known to be done
+        if not create or self._made(): return
+        if not writable(folder): raise BadFile(f'{folder} cannot be written: choose another --cache_dir.')
+        with locked(folder, wait=True):  # two runs may want the same features at the same time
+            if not (self.path/'about.json').exists(): self._create()
+            elif not self._made(): reserve(self.path/'done', n)  # nothing is known to be done
+
+    def _made(self):
+        done = self.path/'done'
+        return (self.path/'about.json').exists() and done.exists() and done.stat().st_size == len(self.images)
 
     def _create(self):
         others = sum(kept_bytes(p) for p in self.path.parent.glob('*/about.json'))

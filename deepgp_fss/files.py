@@ -121,20 +121,26 @@ def read_json(
 @contextmanager
 def locked(
     folder:Path, # of results; created if need be
+    wait:bool=False, # until the other run has finished, instead of refusing
 ):
     "Hold the folder's lock, so that nobody else writes into it"
     try: import fcntl
     except ImportError: yield; return
     Path(folder).mkdir(parents=True, exist_ok=True)
     path = Path(folder)/'.lock'
-    with open(path, 'w') as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if not os.path.samestat(os.fstat(f.fileno()), path.stat()): raise OSError('the other run has just removed it')
-        except OSError: raise BadFile(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
-        try: yield
-        finally:
-            with suppress(OSError): path.unlink()
+    while True:
+        with open(path, 'w') as f:
+            try: fcntl.flock(f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except OSError:
+                if wait: yield; return  # a disk without locks: go on as if alone
+                raise BadFile(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
+            try: still = os.path.samestat(os.fstat(f.fileno()), path.stat())
+            except FileNotFoundError: still = False
+            if not still: continue  # the other run has just removed it
+            try: yield
+            finally:
+                with suppress(OSError): path.unlink()
+            return
 
 # %% ../nbs/04a_files.ipynb #b25f5214
 FORMATS = 'JPEG', 'JPEG2000', 'PNG', 'TIFF', 'WEBP', 'BMP', 'GIF', 'PPM'

@@ -66,6 +66,31 @@ def test_resumed_to_the_bit_even_if_the_cache_was_deleted(tmp_path, monkeypatch)
     assert all(torch.equal(a, b) for a, b in zip(whole.values(), again.values(), strict=True))
 
 
+def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
+    "The second waits while the first reserves its files; before, it cut them off under the hands of the first"
+    script = """if True:
+        import sys, time
+        from deepgp_fss import features
+        from deepgp_fss.datasets import open_data
+        from deepgp_fss.encoders import SmallEncoder
+        reserve = features.reserve
+        def slowly(path, size): print('reserved', flush=True); reserve(path, size); time.sleep(.3)
+        features.reserve = slowly
+        import torch; torch.manual_seed(0)
+        data, encoder = open_data('shapes', n_train=40, n_val=40, side=48).train, SmallEncoder(16)
+        print('ready', flush=True); sys.stdin.readline()
+        cache = features.FeatureCache(encoder, data, 48, sys.argv[1])
+        features.fill(cache, encoder, data, progress=False)
+        cache.read([int(data.lists[data.classes[0]][0])])"""
+    runs = [subprocess.Popen([sys.executable, '-c', script, tmp_path/'features'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    for run in runs: assert run.stdout.readline() == 'ready\n', run.stderr.read()
+    for run in runs: run.stdin.write('go\n'); run.stdin.flush()
+    said = [run.communicate(timeout=120) for run in runs]
+    assert [run.returncode for run in runs] == [0, 0], said
+    files = len(list((tmp_path/'features').glob('*/map*.f16'))) + 1
+    assert sorted(out.count('reserved') for out, _ in said) == [0, files]
+
+
 def test_stopped_while_features_are_computed(tmp_path, monkeypatch):
     "Filling may take long: a request to stop is heard after a few images, and what was computed is not computed again"
     def run(**more): return train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=dict(folder=tmp_path/'features'), **more)
