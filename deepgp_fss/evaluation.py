@@ -321,9 +321,9 @@ def describe_result(r):
         lines.append(f'  mean GP variance (1 = nothing known) on {on}')
     if 'fair' in r:
         f = r['fair']
+        told = '' if f['found'] is None else f", IoU of a mask {f['found']:.2f} where {f['expected']:.2f} was expected"
         alike = '' if f['correlation'] is None else f", correlation {f['correlation']:.2f}"
-        lines.append(f"  fair odds and the best cut: mIoU {percent(f['miou'], f['miou_interval'])}, calibration error {100*f['ece']:.1f}%, "
-                     f"IoU of a mask {f['found']:.2f} where {f['expected']:.2f} was expected{alike}")
+        lines.append(f"  fair odds and the best cut: mIoU {percent(f['miou'], f['miou_interval'])}, calibration error {100*f['ece']:.1f}%{told}{alike}")
     return '\n'.join(lines)
 
 # %% ../nbs/09_evaluation.ipynb #ba748fcf
