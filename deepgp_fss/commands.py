@@ -13,37 +13,15 @@ import hashlib
 import json
 import sys
 from contextlib import nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from functools import wraps
 from pathlib import Path
 from typing import NamedTuple
 
-import matplotlib.pyplot as plt
-import torch
-from accelerate import PartialState
 from fastcore.docments import docments
 from fastcore.script import Param, call_parse, store_true
-from torch import nn
 
-from .bench import bench_episode, bench_gp, episode_report, gp_report
-from .bench_data import bench_cache, bench_data, cache_report, data_report
-from .datasets import MIN_AREA, FewShotData, find_voc, open_data
-from .demo import demo_report, run_demo
-from .episodes import Episodes, read_episodes, write_episodes
-from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
-from .evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
-from .features import keep_features, trunk_digest
-from .files import locked, named, writable, write_atomically, write_figure
-from .folders import find_queries, find_support, segment_files
-from .learners import LEARNERS
-from .model import ModelConfig, for_prediction, load_checkpoint
-from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
-from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
-from .scale import bench_scale, scale_report
-from .segmenter import FewShotSegmenter, bundled
-from .training import RECIPES, Recipe, make_config, train
-from .training_free import TrainingFree
-from .visualize import save_fig
+from .config import LEARNER_NAMES, RECIPES, ModelConfig, Recipe, RunConfig, check_recipe, make_config
 
 # %% ../nbs/13_commands.ipynb #b582e13c
 REMEDIES = {errno.ENOSPC: '; make room, and give the same command again', errno.EACCES: '; mend its permissions, and give the same command again',
@@ -54,12 +32,15 @@ def _sentences(f):
     @wraps(f)
     def inner(*args, **kwargs):
         try: return f(*args, **kwargs)
-        except OSError as e: sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}{REMEDIES.get(e.errno, "")}.' if e.filename else f'{str(e).rstrip(".")}.'))
+        except OSError as e:
+            from deepgp_fss.files import named
+            sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}{REMEDIES.get(e.errno, "")}.' if e.filename else f'{str(e).rstrip(".")}.'))
         except ValueError as e: sys.exit(f'{f.__name__}: {e}')
     return inner
 
 def _check_folders(**folders):
     "Refuse folders for results in which nothing can be written, before any work begins"
+    from deepgp_fss.files import writable
     for option, folder in folders.items():
         if folder is not None and not writable(folder): raise ValueError(f'{folder} cannot be written: choose another --{option}.')
 
@@ -74,6 +55,7 @@ def deepgp_demo(
     "Train on generated scenes for a few minutes, evaluate on held-out classes, and draw what was found"
     if min(steps, episodes) < 1: raise ValueError('steps and episodes must be at least 1.')
     _check_folders(out=out)
+    from deepgp_fss.demo import demo_report, run_demo
     print('\n' + demo_report(*run_demo(steps, episodes, out)))
 
 # %% ../nbs/13_commands.ipynb #06d64455
@@ -104,6 +86,7 @@ def deepgp_data(
 
 # %% ../nbs/13_commands.ipynb #b007c1e6
 def _build(name, root, sbd, masks, workers, **_):
+    from deepgp_fss.prepare import build_coco, build_pascal
     if name == 'pascal':
         if sbd is None: raise ValueError('building the label maps of PASCAL needs SBD as well: --sbd FOLDER.')
         folder, made, total = build_pascal(root, sbd, workers)
@@ -115,6 +98,7 @@ def _build(name, root, sbd, masks, workers, **_):
 
 # %% ../nbs/13_commands.ipynb #ed0c47d7
 def _check(name, root, part, workers, options, **_):
+    from deepgp_fss.prepare import check_data
     lines, wrong = check_data(name, root, part, workers, **options)
     print('\n'.join(lines))
     for sentence in wrong: print(sentence, file=sys.stderr)
@@ -123,6 +107,10 @@ def _check(name, root, part, workers, options, **_):
 
 # %% ../nbs/13_commands.ipynb #206b4951
 def _info(name, root, min_area, out, options, **_):
+    import matplotlib.pyplot as plt
+    from deepgp_fss.datasets import MIN_AREA, FewShotData
+    from deepgp_fss.prepare import all_sets, contact_sheet, describe
+    from deepgp_fss.visualize import save_fig
     min_area = min_area or (144 if name == 'shapes' else MIN_AREA)
     if name == 'coco': print(f'{options["split"]} split, {options["masks"]} masks')
     for key, images, folds in all_sets(name, root, **options):
@@ -177,6 +165,21 @@ def _data(args, data=None):
         data[name] = int(value) if value.lstrip('-').isdigit() else value
     return dict(name='shapes') | data
 
+# %% ../nbs/13_commands.ipynb #7538ef02
+def _run_config(args):
+    "The configuration that the options ask for; with --resume, that of the run in --out with what is given now on top"
+    given = {cls: {f.name: getattr(args, f.name) for f in fields(cls) if f.name in args} for cls in (Recipe, ModelConfig)}
+    saved = Path(args.out or '.')/'config.json'
+    if args.resume and args.out and not args.recipe and saved.exists():
+        from deepgp_fss.files import read_json
+        run = RunConfig.from_dict(read_json(saved).get('config'))
+        config = replace(run, data=_data(args, run.data), weights=args.weights or run.weights,
+                         model=replace(run.model, **given[ModelConfig]), recipe=replace(run.recipe, **given[Recipe]))
+        check_recipe(config.recipe, config.model)
+        return config
+    data = _data(args)
+    return make_config(args.recipe or ('shapes' if data['name'] == 'shapes' else 'paper'), data, args.weights, **given[Recipe], **given[ModelConfig])
+
 # %% ../nbs/13_commands.ipynb #1a0ea81b
 @_sentences
 def deepgp_train(
@@ -188,7 +191,7 @@ def deepgp_train(
     parser.add_argument('--recipe', default=None, help=f'{", ".join(RECIPES)}; default: paper, for the data set shapes: shapes')
     parser.add_argument('--weights', help="of the backbone: a file, or 'imagenet' for those in torchvision's cache")
     parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
-    parser.add_argument('--resume', action='store_true', help='go on with the run in --out')
+    parser.add_argument('--resume', action='store_true', help='go on with the run in --out, with its settings; more --iterations than before extend it')
     parser.add_argument('--show', action='store_true', help='print the resolved configuration, and stop')
     parser.add_argument('--workers', type=int, default=0, help='processes that load episodes, for each process that trains')
     parser.add_argument('--checkpoint_every', type=int, default=500, help='steps')
@@ -198,15 +201,13 @@ def deepgp_train(
     _data_options(parser)
     for cls in (Recipe, ModelConfig): _add_settings(parser, cls)
     args = parser.parse_args(args)
-    names = {f.name for cls in (Recipe, ModelConfig) for f in fields(cls)}
-    data = _data(args)
-    preset = args.recipe or ('shapes' if data['name'] == 'shapes' else 'paper')
-    config = make_config(preset, data, args.weights, **{k: v for k, v in vars(args).items() if k in names})
+    config = _run_config(args)
     if args.show: print(json.dumps(config.to_dict(), indent=1)); return
     if args.out is None: raise ValueError('where shall the run go? Give --out FOLDER.')
     if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
     if args.picture_every < 0 or args.workers < 0: raise ValueError('picture_every and workers must be 0 or more.')
     if not args.cache_limit >= 0: raise ValueError(f'--cache_limit must be 0 or more, but it is {args.cache_limit}.')
+    from deepgp_fss.training import train
     done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download,
                  features=dict(folder=args.cache_dir, limit=args.cache_limit))
     if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
@@ -222,7 +223,7 @@ def deepgp_eval(
     "Evaluate trained models on held-out classes"
     parser = argparse.ArgumentParser('deepgp_eval', description=deepgp_eval.__doc__, allow_abbrev=False)
     parser.add_argument('models', nargs='*', help="folders of runs, checkpoints, or a bundled model ('shapes')")
-    parser.add_argument('--learner', choices=LEARNERS, help='instead of a trained model: a frozen backbone with this learner, and nothing trained')
+    parser.add_argument('--learner', choices=LEARNER_NAMES, help='instead of a trained model: a frozen backbone with this learner, and nothing trained')
     parser.add_argument('--backbone', default='resnet50', help='with --learner: a ResNet or timm:NAME')
     parser.add_argument('--weights', help="with --learner: weights of the backbone, a file or 'imagenet'")
     parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
@@ -255,6 +256,9 @@ def deepgp_eval(
     if args.write_list and Path(args.write_list).is_dir(): raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
     if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
     if bool(args.models) == bool(args.learner): raise ValueError('what shall be evaluated? Name trained models, or a --learner to use without training.')
+    import matplotlib.pyplot as plt
+    from deepgp_fss.paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
+    from deepgp_fss.visualize import save_fig
     loaded = [_load_run(name) for name in args.models] if args.models else [_untrained(args)]
     results = [r for one in loaded for r in _evaluate_one(*one, args)]
     if not results: return
@@ -269,7 +273,7 @@ def deepgp_eval(
 # %% ../nbs/13_commands.ipynb #801b3515
 class Judged(NamedTuple):
     "Something to evaluate"
-    model:nn.Module   # in evaluation mode
+    model:'torch.nn.Module'   # in evaluation mode
     name:str          # for the folder of its results
     words:str         # that name it on the command line
     about:dict        # its settings, for the result
@@ -285,6 +289,8 @@ def _asked(args):
 
 def _load_run(name):
     "A trained model"
+    from deepgp_fss.model import load_checkpoint
+    from deepgp_fss.segmenter import bundled
     own = bundled(name)
     path = own or Path(name)
     path = path/'model.safetensors' if path.is_dir() else path
@@ -297,6 +303,8 @@ def _load_run(name):
 def _untrained(args):
     "A frozen backbone with a learner that needs no training"
     if args.weights is None: raise ValueError("a learner without training needs a trained backbone: --weights FILE, or --weights imagenet.")
+    from deepgp_fss.features import trunk_digest
+    from deepgp_fss.training_free import TrainingFree
     model = TrainingFree.from_backbone(args.backbone, args.weights, args.download, learner=args.learner, levels=args.levels)
     words = f'--learner {args.learner} --backbone {args.backbone} --weights {args.weights}' + (f' --levels {args.levels}' if args.levels else '')
     about = dict(learner=args.learner, backbone=args.backbone, levels=args.levels, trained=False)
@@ -306,6 +314,14 @@ def _untrained(args):
 # %% ../nbs/13_commands.ipynb #55be3bc0
 def _evaluate_one(model, name, words, about, run, digest, out, args):
     "Results of one model, for each number of shots"
+    import matplotlib.pyplot as plt
+    from accelerate import PartialState
+    from deepgp_fss.datasets import open_data
+    from deepgp_fss.episodes import Episodes, read_episodes, write_episodes
+    from deepgp_fss.evaluation import describe_result, evaluate, finish, reliability_figure, summarise
+    from deepgp_fss.features import keep_features
+    from deepgp_fss.files import locked, write_atomically, write_figure
+    from deepgp_fss.model import for_prediction
     state = PartialState(cpu=args.cpu)
     data, recipe = _data(args, run.get('data')), run.get('recipe', {})
     fold = open_data(**data)
@@ -361,6 +377,8 @@ def deepgp_segment(
     if args.batch < 1: raise ValueError('batch must be at least 1.')
     if not args.weights and (args.download or args.backbone != 'resnet50'): raise ValueError('--backbone and --download belong to --weights.')
     if len(set(args.classes or [])) < len(args.classes or []): raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
+    from deepgp_fss.folders import find_queries, find_support, segment_files
+    from deepgp_fss.segmenter import FewShotSegmenter
     pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
     if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, 448 if args.size is None else args.size, device, args.download)
     else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
@@ -395,16 +413,20 @@ def deepgp_study(
     if episodes < 1 or iterations is not None and iterations < 1: raise ValueError('iterations and episodes must be at least 1.')
     how = dict(episodes=episodes) | (dict(iterations=iterations) if iterations else {})
     if jobs is not None and jobs < 1: raise ValueError(f'jobs must be at least 1, but it is {jobs}.')
+    if name not in ('shapes', 'photographs'): raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
+    from deepgp_fss.datasets import find_voc
+    from deepgp_fss.evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
+    from deepgp_fss.files import write_atomically
+    from deepgp_fss.paper import as_text
     if name == 'shapes':
         if root or weights or cache_dir: raise ValueError('--root, --weights and --cache_dir belong to the study of photographs.')
         study = shapes_study(**how)
-    elif name == 'photographs':
+    else:
         if root is None or weights is None: raise ValueError('photographs needs --root, a data set laid out as PASCAL, and --weights of a ResNet-50.')
         find_voc(root)
         if weights != 'imagenet' and not Path(weights).is_file(): raise ValueError(f'there is no weights file {weights}.')
         _check_folders(cache_dir=cache_dir)
         study = photographs_study(root, weights, cache_dir, **how)
-    else: raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
     _check_folders(out=out)
     stopped = None
     if not tables:
@@ -441,24 +463,37 @@ def deepgp_bench(
     "Time and peak memory, as ratios measured in one run"
     if what not in ('gp', 'episode', 'data', 'cache', 'scale'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data, cache or scale.")
     if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
-    if device == 'cuda' and not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
-    if json_file and not writable(Path(json_file).parent): raise ValueError(f'{json_file} cannot be written: choose another --json_file.')
     if width < 1: raise ValueError(f'width must be at least 1, but it is {width}.')
     if repeats is None: repeats = dict(gp=15, episode=3, cache=3).get(what, 1)
     if size is None: size = 256 if what == 'scale' else 512
     if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')
     shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5', scale='1,2,5,10,20,50,100').get(what, '5'), 'shots')
-    if what == 'gp': result, report = bench_gp(shots, batch, repeats, device, others=not alone), gp_report
-    elif what == 'data':
-        data = open_data(dataset, root, min_images=shots[0] + 1).train if dataset else None
-        result, report = bench_data(data, whole_numbers(workers, 'workers'), size, shots[0]), data_report
-    elif what == 'cache':
-        config = ModelConfig(backbone=backbone, decoder_width=width, freeze_backbone=True)
-        result, report = bench_cache(config, size, shots[0], batch, repeats), cache_report
-    elif what == 'scale': result, report = bench_scale(ModelConfig(backbone=backbone), shots, size=size, device=device), scale_report
-    else: result, report = bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
+    if json_file:
+        from deepgp_fss.files import writable
+        if not writable(Path(json_file).parent): raise ValueError(f'{json_file} cannot be written: choose another --json_file.')
+    if device == 'cuda':
+        import torch
+        if not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
+    result, report = _measure(what, shots, batch, repeats, backbone, size, width, compiled, device, dataset, root, workers, alone)
     print(report(result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
+
+# %% ../nbs/13_commands.ipynb #bcd98264
+def _measure(what, shots, batch, repeats, backbone, size, width, compiled, device, dataset, root, workers, alone):
+    "The result of one benchmark, and the function that shows it"
+    from deepgp_fss.bench import bench_episode, bench_gp, episode_report, gp_report
+    from deepgp_fss.bench_data import bench_cache, bench_data, cache_report, data_report
+    from deepgp_fss.datasets import open_data
+    from deepgp_fss.scale import bench_scale, scale_report
+    if what == 'gp': return bench_gp(shots, batch, repeats, device, others=not alone), gp_report
+    if what == 'data':
+        data = open_data(dataset, root, min_images=shots[0] + 1).train if dataset else None
+        return bench_data(data, whole_numbers(workers, 'workers'), size, shots[0]), data_report
+    if what == 'cache':
+        config = ModelConfig(backbone=backbone, decoder_width=width, freeze_backbone=True)
+        return bench_cache(config, size, shots[0], batch, repeats), cache_report
+    if what == 'scale': return bench_scale(ModelConfig(backbone=backbone), shots, size=size, device=device), scale_report
+    return bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
 
 # %% ../nbs/13_commands.ipynb #2ed3cc12
 def whole_numbers(

@@ -29,7 +29,7 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from scipy.io import savemat
 
-from deepgp_fss import commands, demo, evidence, prepare, training
+from deepgp_fss import bench, bench_data, demo, evaluation, evidence, prepare, training
 from deepgp_fss.datasets import folder_set, open_data
 from deepgp_fss.folders import KINDS
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint, save_checkpoint
@@ -1460,7 +1460,7 @@ for words, *says in (
     option('deepgp_eval', words, lambda at, words=words: evaluate(at, *words.split()), *says)
 option('deepgp_eval', 'neither a model nor a --learner', lambda at: run('deepgp_eval', *EVALUATE, '--out', at/'out'), 'what shall be evaluated',
        'Name trained models')
-option('deepgp_eval', '--episodes 0', lambda at: before(commands, 'evaluate', lambda: evaluate(at, '--episodes', 0)), 'episodes must be at least 1')
+option('deepgp_eval', '--episodes 0', lambda at: before(evaluation, 'evaluate', lambda: evaluate(at, '--episodes', 0)), 'episodes must be at least 1')
 option('deepgp_eval', '--out, a file', lambda at: evaluate(at, '--out', write(at/'file', b'')), 'file', '--out')
 option('deepgp_eval', '--write_list into a file that is a folder', lambda at: evaluate(at, '--write_list', at), '--write_list')
 option('deepgp_eval', '--plot into a folder that is a file', lambda at: evaluate(at, '--plot', write(at/'file', b'')), 'file', '--plot')
@@ -1549,9 +1549,9 @@ def no_gpu(at):
 option('deepgp_bench', 'gp --device cuda without a GPU', no_gpu, 'use --device cpu')
 
 
-option('deepgp_bench', 'cache --width 0', lambda at: before(commands, 'bench_cache', lambda: run('deepgp_bench', 'cache', '--width', 0)), 'width')
+option('deepgp_bench', 'cache --width 0', lambda at: before(bench_data, 'bench_cache', lambda: run('deepgp_bench', 'cache', '--width', 0)), 'width')
 option('deepgp_bench', 'gp --json_file in a folder that is a file',
-       lambda at: before(commands, 'bench_gp', lambda: run('deepgp_bench', 'gp', '--json_file', write(at/'file', b'')/'answer.json')), 'file', '--json_file')
+       lambda at: before(bench, 'bench_gp', lambda: run('deepgp_bench', 'gp', '--json_file', write(at/'file', b'')/'answer.json')), 'file', '--json_file')
 
 for words, *says in (
     ('', 'required'), ('shapes', 'Give --out FOLDER'), ('poems --out out', "no study 'poems'", 'choose shapes or photographs'),

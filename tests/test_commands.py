@@ -1,0 +1,80 @@
+"The command line: answers at once, and goes on with a run that it finds"
+import json
+import subprocess
+import sys
+
+import pytest
+
+from deepgp_fss import config, learners, training
+from deepgp_fss.commands import deepgp_train
+from deepgp_fss.training import TrainingStopped, bf16_trouble, load_state, read_log, train
+from test_training import same, tiny, weights, words
+
+COMMANDS = 'deepgp_train', 'deepgp_eval', 'deepgp_segment', 'deepgp_data', 'deepgp_bench', 'deepgp_study', 'deepgp_demo'
+SMALL = ['--data', 'n_train=60', 'n_val=60', 'side=48', *words(), '--cpu', '--picture_every', '0']
+HOW = dict(picture_every=0, progress=False, cpu=True)
+
+
+@pytest.mark.parametrize('command', COMMANDS)
+@pytest.mark.parametrize('word', ['--help', '--nonsense'])
+def test_help_and_a_wrong_option_import_nothing_heavy(tmp_path, command, word):
+    "Not timed: what takes the time is what is imported (deepgp_bench start measures it)"
+    (tmp_path/'script.py').write_text(f'import sys\nfrom deepgp_fss.commands import {command}\ntry: {command}()\nexcept SystemExit as e: '
+                                      'print(e.code or 0, [m for m in ("torch", "torchvision", "numpy", "matplotlib", "PIL") if m in sys.modules])\n')
+    run = subprocess.run([sys.executable, tmp_path/'script.py', word], capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines()[-1] == ('0 []' if word == '--help' else '2 []'), run.stdout + run.stderr
+
+
+def test_settings_and_library_know_the_same_names(): assert tuple(learners.LEARNERS) == config.LEARNER_NAMES
+
+
+# ---- resuming with the folder alone
+
+def test_resume_needs_only_the_folder(tmp_path, capsys):
+    deepgp_train([*SMALL, '--lr', '0.002', '--iterations', '4', '--checkpoint_every', '2', '--out', str(tmp_path/'whole')])
+    deepgp_train([*SMALL, '--lr', '0.002', '--iterations', '4', '--checkpoint_every', '2', '--out', str(tmp_path/'cut')])
+    (tmp_path/'cut/model.safetensors').unlink()
+    training.before(tmp_path/'cut/state.safetensors').replace(tmp_path/'cut/state.safetensors')  # as if killed after step 2
+    assert load_state(tmp_path/'cut/state.safetensors')[1]['step'] == 2
+    deepgp_train(['--resume', '--out', str(tmp_path/'cut'), '--cpu', '--picture_every', '0'])
+    assert same(*(weights(tmp_path/f'{n}/model.safetensors') for n in ('whole', 'cut')))
+    with pytest.raises(SystemExit, match='recipe.lr is 0.002 in the run and 0.5 now'): deepgp_train(['--resume', '--out', str(tmp_path/'cut'), '--lr', '0.5', '--cpu'])
+    with pytest.raises(SystemExit, match='another configuration.*data.side is 48 in the run and 64 now'):
+        deepgp_train(['--resume', '--out', str(tmp_path/'cut'), '--data', 'side=64', '--cpu'])
+
+
+def test_a_run_killed_before_its_first_checkpoint_keeps_its_settings(tmp_path):
+    "There is a configuration, but no state yet"
+    deepgp_train([*SMALL, '--iterations', '2', '--lr', '0.002', '--out', str(tmp_path/'run')])
+    for path in (tmp_path/'run').glob('*.safetensors'): path.unlink()
+    deepgp_train(['--resume', '--out', str(tmp_path/'run'), '--cpu', '--picture_every', '0'])
+    assert [r['lr'] for r in read_log(tmp_path/'run/log.csv')] == [.002, pytest.approx(.0006)]
+
+
+def test_more_iterations_extend_a_run(tmp_path, capsys):
+    run, out = train(tiny(iterations=4, decay_at=1.), tmp_path/'run', **HOW), tmp_path/'run'
+    deepgp_train(['--resume', '--out', str(out), '--iterations', '6', '--cpu', '--picture_every', '0'])
+    assert '6 iterations instead of 4 from step 4 on: the learning rate falls at step 6 instead of 4, as in a run of this length' in capsys.readouterr().err
+    assert same(weights(run), weights(train(tiny(iterations=6, decay_at=1.), tmp_path/'six', **HOW)))
+    saved = json.loads((out/'config.json').read_text())
+    assert saved['config']['recipe']['iterations'] == 6 and len(saved['extended']) == 1 and [r['step'] for r in read_log(out/'log.csv')] == list(range(6))
+    with pytest.raises(TrainingStopped, match='recipe.iterations is 6 in the run and 5 now'): train(tiny(iterations=5, decay_at=1.), out, resume=True, **HOW)
+    with pytest.raises(TrainingStopped, match='recipe.iterations is 6 in the run and 8 now; recipe.lr'): train(tiny(iterations=8, decay_at=1., lr=.5), out, resume=True, **HOW)
+
+
+def test_an_extended_run_says_what_became_of_its_schedule(tmp_path, capsys):
+    train(tiny(iterations=4), tmp_path/'run', **HOW)
+    train(tiny(iterations=8), tmp_path/'run', resume=True, **HOW)
+    assert 'falls at step 4 instead of 2, so steps 2 to 4 had a lower rate than they would have' in capsys.readouterr().err
+    assert [r['lr'] for r in read_log(tmp_path/'run/log.csv')] == pytest.approx([1e-3, 1e-3, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4, 3e-4])
+
+
+# ---- bfloat16 on a CPU that cannot
+
+def test_bfloat16_is_refused_where_it_would_kill_the_process(tmp_path, monkeypatch):
+    deadly = "import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') == 'AVX512_CORE_BF16' or os.kill(os.getpid(), signal.SIGILL)"
+    monkeypatch.setattr(training, 'bf16_trouble', lambda: bf16_trouble(deadly))
+    with pytest.raises(TrainingStopped, match='set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment, with which it lives, or train with --precision no'):
+        train(tiny(precision='bf16'), tmp_path/'run', **HOW)
+    assert not (tmp_path/'run').exists()
+    assert train(tiny(iterations=1), tmp_path/'run', **HOW)  # float32 is never refused
