@@ -5,7 +5,6 @@ usage: python tests/faults.py train|evaluate|index|pascal|coco|features|segment 
 
 Children are forked from a process that has imported everything, so a kill costs no start-up."""
 import hashlib
-import importlib.readers  # noqa: F401  children without rights cannot import it
 import json
 import os
 import random
@@ -14,6 +13,7 @@ import signal
 import sys
 import time
 import traceback
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +25,7 @@ from deepgp_fss.commands import deepgp_data, deepgp_eval, deepgp_segment, deepgp
 from deepgp_fss.datasets import FewShotData, folder_set
 from deepgp_fss.encoders import SmallEncoder
 from deepgp_fss.features import FeatureCache, fill
+from harness import as_anybody, wait_until
 from layouts import category_ids, make_voc, square
 
 TINY = '--data n_train=60 n_val=60 side=48 --batch 4 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --picture_every 5'
@@ -144,6 +145,12 @@ def _fork(work):
 def _wait(pid): return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
+def _ended(pid, words):
+    "What a child that has ended said; None while it works"
+    done, status = os.waitpid(pid, os.WNOHANG)
+    return f'status {os.waitstatus_to_exitcode(status)}, {words.read_text()!r}' if done else None
+
+
 def digest(work, at):
     "What counts of a result"
     folder = work.result(at)
@@ -171,19 +178,15 @@ def fill_disk(at):
 
 def obstruct(name, how, at):
     "Take the disk away when some of the work is done; what it says, and whether it goes on from there when all is well again"
-    work, at, me = globals()[name.capitalize()](), Path(at).resolve(), os.geteuid()
-    Image.init()
+    work, at = globals()[name.capitalize()](), Path(at).resolve()
     whole, _ = undisturbed(work, at)
     target, words = (at/'disk' if how == 'full' else at)/'cut', at/'said.txt'
     begin(work, target)
     def do():
         os.dup2(os.open(words, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
-        if how == 'readonly' and me == 0: os.setegid(65534); os.seteuid(65534)
-        work.do(target)
-    if how == 'readonly' and me == 0:
-        for p in (at, *at.rglob('*')): os.chown(p, 65534, 65534)
+        with as_anybody() if how == 'readonly' else nullcontext(): work.do(target)
     pid = _fork(do)
-    while len(list(target.glob(work.begun))) < 3: time.sleep(.005)
+    wait_until(lambda: len(list(target.glob(work.begun))) >= 3, lambda: _ended(pid, words), f'{name} had begun')
     folders = [p for p in (target, *target.rglob('*')) if p.is_dir()]
     if how == 'full': fill_disk(at/'disk')
     else:

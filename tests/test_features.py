@@ -85,7 +85,7 @@ def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
     runs = [subprocess.Popen([sys.executable, '-c', script, tmp_path/'features'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
     for run in runs: assert run.stdout.readline() == 'ready\n', run.stderr.read()
     for run in runs: run.stdin.write('go\n'); run.stdin.flush()
-    said = [run.communicate(timeout=120) for run in runs]
+    said = [run.communicate(timeout=900) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said
     files = len(list((tmp_path/'features').glob('*/map*.f16'))) + 1
     assert sorted(out.count('reserved') for out, _ in said) == [0, files]

@@ -4,21 +4,51 @@ import os
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
+import pytest
 from PIL import Image
 
+from deepgp_fss import folders
+from deepgp_fss.segmenter import FewShotSegmenter, Prediction
 from deepgp_fss.shapes import Shapes
 from results import keep
 
 BIN, ENVIRONMENT = Path(sys.executable).parent, os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
 
 
+MEASURING = bool(os.environ.get('DEEPGP_RESULTS'))  # make survives
+
+
 def resident(pid): return int(Path(f'/proc/{pid}/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
 
 
-def test_a_thousand_photographs_need_no_more_memory_than_a_hundred(tmp_path):
+@pytest.mark.parametrize('batch', [1, 3])
+def test_few_photographs_are_held_at_a_time(tmp_path, monkeypatch, batch):
+    "However many there are: counted, since how much of a process is resident differs between machines"
+    for i in range(12): Image.fromarray(Shapes('val', side=96)[i][0]).save(tmp_path/f'{i:02}.jpg')
+    image, labels = Shapes('val', side=96)[20]
+    segmenter = FewShotSegmenter.from_pretrained('shapes', device='cpu').fit([image], [labels > 0])
+    alive, most = {'photographs': weakref.WeakSet(), 'predictions': weakref.WeakSet()}, {'photographs': 0, 'predictions': 0}
+    class Kept(np.ndarray): "An array that can be hashed"; __hash__ = object.__hash__
+    def watch(kind, thing):
+        alive[kind].add(thing)
+        most[kind] = max(most[kind], len(alive[kind]))
+        return thing
+    def read(path, read=folders.as_image): return watch('photographs', read(path).view(Kept))
+    def many(*args, many=segmenter.predict_many, **how): return (watch('predictions', p) for p in many(*args, **how))
+    monkeypatch.setattr(folders, 'as_image', read)
+    monkeypatch.setattr(segmenter, 'predict_many', many)
+    monkeypatch.setattr(Prediction, '__hash__', object.__hash__)
+    summary = folders.segment_files(segmenter, sorted(tmp_path.glob('*.jpg')), tmp_path/'out', batch=batch, progress=False)
+    assert summary['finished'] and len(summary['images']) == 12
+    assert 1 <= most['photographs'] <= batch + 1 and 1 <= most['predictions'] <= 2, most
+
+
+@pytest.mark.skipif(not MEASURING, reason='measures a thousand photographs for the docs: make survives')
+def test_a_thousand_photographs(tmp_path):
     for folder in ('known', 'new'): (tmp_path/folder).mkdir()
     for i in range(1000):
         image, labels = Shapes('val', side=96)[i % 40]
@@ -37,7 +67,6 @@ def test_a_thousand_photographs_need_no_more_memory_than_a_hundred(tmp_path):
     assert run.wait() == 0, run.stderr.read()
     assert len(list(masks.iterdir())) == 1000
     early, late = (np.median([m for n, (m, _) in used.items() if low <= n < high]) for low, high in ((100, 200), (900, 1001)))
-    assert late - early < 40, f'{early:.0f} MB after 100 photographs, {late:.0f} MB after 900'
     first, last = min(n for n in used if n >= 100), max(used)
     keep('load.json', 'segment', dict(images=1000, size=96, shots=5, megabytes_early=round(early), megabytes_late=round(late),
                                       per_second=round((last - first)/(used[last][1] - used[first][1]), 1)))
@@ -65,9 +94,9 @@ def test_a_hundred_shots_in_bounded_memory():
 
 
 def test_two_hundred_moves_of_sliders_do_not_pile_up():
-    "The kernel behind a page: time and memory of the last fifty moves are those of the first fifty"
+    "The kernel behind a page: no widget is left over, and what Python and numpy hold after 200 moves is what they held after 100"
     script = '''if True:
-        import json, os, time, numpy as np
+        import gc, json, os, time, tracemalloc, numpy as np
         from pathlib import Path
         from ipywidgets import FloatLogSlider
         from ipywidgets.widgets.widget import _instances
@@ -75,16 +104,19 @@ def test_two_hundred_moves_of_sliders_do_not_pile_up():
         def megabytes(): return int(Path('/proc/self/statm').read_text().split()[1])*os.sysconf('SC_PAGE_SIZE')/2**20
         page = list(below(explore_widget()))
         shots, logs = next(w for w in page if getattr(w, 'description', '') == 'shots'), [w for w in page if isinstance(w, FloatLogSlider)]
-        used, took, widgets = [], [], len(_instances)
+        used, held, took, widgets = [], [], [], len(_instances)
+        tracemalloc.start()
         for k in range(200):
             began = time.perf_counter()
             slider = logs[k//2 % len(logs)]
             if k % 2: shots.value = 1 + k//2 % shots.max
             else: slider.value = 10**(slider.min + k % 13/13)
             took.append(time.perf_counter() - began); used.append(megabytes())
-        print(json.dumps(dict(moves=200, seconds=float(np.median(took)), growth=max(used[150:]) - max(used[50:100]), widgets=len(_instances) - widgets)))'''
+            if k in (99, 199): gc.collect(); held.append(tracemalloc.get_traced_memory()[0]/2**20)
+        print(json.dumps(dict(moves=200, seconds=float(np.median(took)), growth=max(used[150:]) - max(used[50:100]), held=held[1] - held[0],
+                              widgets=len(_instances) - widgets)))'''
     out = json.loads(subprocess.run([sys.executable, '-c', script], check=True, capture_output=True, text=True, env=ENVIRONMENT).stdout.splitlines()[-1])
-    assert out['widgets'] == 0 and out['growth'] < 20, out
+    assert out['widgets'] == 0 and out['held'] < 2, out  # a picture of the page is 0.2 MB, so a hundred left over would be 20
     keep('load.json', 'sliders', {k: round(v, 3) for k, v in out.items()})
 
 

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from deepgp_fss.files import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
 from deepgp_fss.paper import ours_beside
 from deepgp_fss.training import RECIPES, Recipe, TrainingStopped, load_state, make_config, make_optimizer, read_log, set_rate, train, training_data
+from harness import wait_for
 
 BIN = Path(sys.executable).parent
 TINY = 'n_train=60 n_val=60 side=48'.split()
@@ -101,9 +101,9 @@ def environment(): return os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1
 @pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
 def test_signals_save_and_leave_cleanly(tmp_path, number):
     run = subprocess.Popen(command(tmp_path/'run', iterations=10_000), env=environment(), stderr=subprocess.PIPE, text=True)
-    while not (tmp_path/'run/log.csv').exists() or len(read_log(tmp_path/'run/log.csv')) < 3: time.sleep(.02)
+    wait_for(run, lambda: (tmp_path/'run/log.csv').exists() and len(read_log(tmp_path/'run/log.csv')) >= 3, 'three steps were made')
     run.send_signal(number)
-    _, err = run.communicate(timeout=60)
+    _, err = run.communicate(timeout=900)
     assert run.returncode == 130 and 'go on with --resume' in err and 'Traceback' not in err
     assert load_state(tmp_path/'run/state.safetensors')[1]['step'] == len(read_log(tmp_path/'run/log.csv'))
 

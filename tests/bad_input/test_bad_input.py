@@ -53,5 +53,5 @@ def test_processes_end_with_a_sentence_too(what, tmp_path):
     write(tmp_path/'large.png', png(13_000, 13_000, 1, 0, bytes(100)))
     command, *rest = words.format(support=support(), model=model()).split()
     env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
-    ended = subprocess.run([BIN/command, *rest], cwd=tmp_path, capture_output=True, text=True, timeout=120, env=env)
+    ended = subprocess.run([BIN/command, *rest], cwd=tmp_path, capture_output=True, text=True, timeout=900, env=env)
     assert ended.returncode == status and says in ended.stderr and 'Traceback' not in ended.stderr and 'Warning' not in ended.stderr, ended.stderr
