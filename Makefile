@@ -4,11 +4,12 @@ PYTHON ?= python3
 BIN    := $(VENV)/bin
 # One thread per worker, as many workers as cores: faster than two workers fighting for all of them.
 CORES  := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
+THREADS ?= 1
 # Notebooks and tests run without a network: a hidden download fails.
 NOWHERE := http://127.0.0.1:9
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo evidence survives test check test-nbs test-py test-browser pages notebooks readme docs lab hooks clean
+.PHONY: help install demo evidence survives test check test-nbs test-py test-cpus test-lowest test-browser pages notebooks readme docs lab hooks clean
 
 help:  ## what you can do here
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -17,7 +18,8 @@ $(VENV)/.installed: settings.ini setup.py
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "deepgp_fss needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make PYTHON=python3.12"; exit 1; }
 	@echo "== creating $(VENV) and installing deepgp_fss with its development tools (a few minutes, several GB, once)"
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dev]'
+	$(if $(LOWEST),$(PYTHON) .ci/lowest.py > $(VENV)/lowest.txt)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOWEST),-c $(VENV)/lowest.txt) -e '.[dev]'
 	@touch $@
 
 install: $(VENV)/.installed  ## create .venv and install everything into it
@@ -40,7 +42,7 @@ check: $(VENV)/.installed  ## module and README match the notebooks, notebooks a
 
 test-nbs: $(VENV)/.installed  ## run the tests in every notebook
 	@echo "== running the notebooks"
-	http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=1 PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
+	http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=$(THREADS) PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
 
 $(VENV)/.browser: $(VENV)/.installed
 	@echo "== adding voila and playwright"
@@ -56,7 +58,18 @@ pages: $(VENV)/.browser  ## the tutorials as web pages on this machine, with voi
 
 test-py: $(VENV)/.installed  ## run tests/ with pytest
 	@echo "== running pytest"
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n $(CORES) --dist worksteal tests
+	OMP_NUM_THREADS=$(THREADS) $(BIN)/python -m pytest -q -n $(CORES) --dist worksteal tests
+
+# What a CPU can do changes the last digits, and so may the number of threads: no test may depend on either.
+CPUS := ATEN_CPU_CAPABILITY=default,ONEDNN_MAX_CPU_ISA=SSE41 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 THREADS=2,CORES=1
+test-cpus: $(VENV)/.installed  ## notebooks and tests again, computed as older CPUs would, and with two threads; an hour
+	@for cpu in $(CPUS); do echo "== as with $$cpu"; $(MAKE) test-nbs test-py $$(echo $$cpu | tr , ' ') || exit 1; done
+	@echo "== all passed, on every CPU"
+
+# The lower bounds of settings.ini are promises, too. Wheels that old exist for Python 3.10 and 3.11.
+LOWEST_PYTHON ?= python3.10
+test-lowest:  ## everything again with the oldest versions that settings.ini allows; needs Python 3.10
+	$(MAKE) test VENV=.venv-lowest PYTHON=$(LOWEST_PYTHON) LOWEST=yes
 
 notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, then export and clean
 	$(BIN)/python .ci/notebooks.py
@@ -76,4 +89,4 @@ hooks: $(VENV)/.installed  ## nbdev's git hooks: clean notebooks on save and com
 	$(BIN)/nbdev_install_hooks
 
 clean:  ## remove what was installed and built
-	rm -rf $(VENV) _proc _docs build dist *.egg-info .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-lowest _proc _docs build dist *.egg-info .pytest_cache .hypothesis

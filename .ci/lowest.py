@@ -1,0 +1,9 @@
+"""The oldest versions that settings.ini allows, as constraints for pip: `name==version` on each line, for `make test-lowest`"""
+import configparser
+import re
+from pathlib import Path
+
+settings = configparser.ConfigParser(delimiters=['='])
+settings.read(Path(__file__).resolve().parent.parent/'settings.ini')
+for part in ('requirements', 'dev_requirements'):
+    for requirement in settings['DEFAULT'][part].split(): print('=='.join(re.match(r'([\w.-]+)>=([\d.]+)', requirement).groups()))
