@@ -51,8 +51,9 @@ def resize(
     shape:tuple, # (height, width)
 )->Tensor:
     "Image bilinearly with antialiasing, mask to the nearest pixel"
-    nearest = isinstance(x, tv_tensors.Mask)
-    return T.resize(x, list(shape), InterpolationMode.NEAREST_EXACT if nearest else InterpolationMode.BILINEAR, antialias=not nearest)
+    if not isinstance(x, tv_tensors.Mask): return T.resize(x, list(shape), InterpolationMode.BILINEAR, antialias=True)
+    labels = F.interpolate(x.as_subclass(Tensor)[None, None], tuple(shape), mode='nearest-exact')[0, 0]  # T.resize took another grid in older torchvisions
+    return tv_tensors.Mask(labels)
 
 # %% ../nbs/07_episodes.ipynb #ca95bd14
 def place(
