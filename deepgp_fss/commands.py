@@ -172,7 +172,9 @@ def _run_config(args):
     saved = Path(args.out or '.')/'config.json'
     if args.resume and args.out and not args.recipe and saved.exists():
         from deepgp_fss.files import read_json
-        run = RunConfig.from_dict(read_json(saved).get('config'))
+        about = read_json(saved)
+        try: run = RunConfig.from_dict(about.get('config'))
+        except ValueError as e: raise ValueError(f'{saved} cannot be used ({str(e).rstrip(".")}): choose another --out.') from None
         config = replace(run, data=_data(args, run.data), weights=args.weights or run.weights,
                          model=replace(run.model, **given[ModelConfig]), recipe=replace(run.recipe, **given[Recipe]))
         check_recipe(config.recipe, config.model)

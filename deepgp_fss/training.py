@@ -267,7 +267,7 @@ def read_log(path):
     "Rows of a `log.csv`; a half-written last line is left out"
     rows = []
     with open(path, newline='', errors='replace') as f:
-        reader = csv.DictReader(f)
+        reader = csv.DictReader(line.replace('\0', '') for line in f)  # Python 3.10 stumbles over them
         if tuple(reader.fieldnames or Log.columns)[:1] != Log.columns[:1]: raise BadFile(f'{path} is no log of a run: move it away, and a new one is begun.')
         for row in reader:
             try: rows.append({name: kind(row[name]) for name, kind in zip(Log.columns, (int, float, float, float, int))})
