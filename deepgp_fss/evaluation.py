@@ -258,7 +258,7 @@ def opened_data(
 )->dict: # JSON values
     "Which data a result is of, so that another can open it"
     whole = {k: str(Path(v).resolve()) if k in ('root', 'pascal_root') else v for k, v in options.items()}
-    return dict(fold=0) | whole | dict(min_area=data.min_area, images=_words(data.images))
+    return dict(name=options['name'], fold=0) | whole | dict(min_area=data.min_area, images=_words(data.images))
 
 # %% ../nbs/09_evaluation.ipynb #b925ec59
 def evaluate(
@@ -333,6 +333,7 @@ def read_rows(
             try:
                 row = json.loads(line)
                 if classes and row['label'] not in classes or not all(isinstance(row[name], int) for name in ('index', *COUNTS)): raise KeyError('label')
+                if not isinstance(row['query'], list) or not isinstance(row['mark'], str): raise KeyError('query')
                 if row['index'] not in rows or 'fair' in row: rows[row['index']] = row  # one with uncertainty replaces one without
             except (ValueError, KeyError, TypeError): raise BadFile(f'{path} holds a line that is no result of an episode: it is damaged; remove it, and its episodes are evaluated again.') from None
     return rows
@@ -355,7 +356,7 @@ def asked_rows(
     "Of the rows that are there, those that are asked for"
     found = {i: rows[i] for i in range(len(episodes)) if i in rows and ('fair' in rows[i] or not uncertainty)}
     for i, row in found.items():
-        if row.get('mark') != episode_mark(episodes, i)['mark']:
+        if row['mark'] != episode_mark(episodes, i)['mark']:
             raise BadFile(f'{out} is from an evaluation of something else (episode {i} was made from other files, or they have changed since): choose another --out or remove it.')
     return found if uncertainty else {i: {k: row[k] for k in SCORED} for i, row in found.items()}
 

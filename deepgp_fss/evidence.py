@@ -191,7 +191,7 @@ def gather(
         if by not in made: made.append(by)
         for path in sorted(folder.glob('eval/*/result.json')):
             r = json.loads(path.read_text())
-            rows, full = reported_rows(path.parent), _full_rows(study, out, fold, r['shots'])
+            rows, full = reported_rows(path.parent), _full_rows(study, out, fold, r['shots'], r['seed'])
             result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None, commit=(by['git'] or {}).get('commit'))
             if full and variant != FULL:
                 classes = tuple(sorted({row['label'] for row in rows}))
@@ -204,9 +204,9 @@ def gather(
 
 def _fair(rows): "With the counts of the best cut"; return [r | r['fair'] for r in rows]
 
-def _full_rows(study, out, fold, shots):
+def _full_rows(study, out, fold, shots, seed):
     "Episodes of the full model, if it has been evaluated"
-    return next((reported_rows(p.parent) for p in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_*/result.json')), None)
+    return next((reported_rows(p.parent) for p in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_seed{seed}/result.json')), None)
 
 # %% ../nbs/12c_evidence.ipynb #3a58b301
 def study_table(

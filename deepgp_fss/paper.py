@@ -108,8 +108,8 @@ def trained_as(
 )->dict|None: # JSON values
     "What a result tells about the training of its model"
     if not run: return None
-    data = run.get('data') or {}
-    return dict(recipe=run.get('recipe'), data=data, weights=run.get('weights'), images=_training_images(**data))
+    recipe, data = (run[k] if isinstance(run.get(k), dict) else {} for k in ('recipe', 'data'))
+    return dict(recipe=recipe, data=data, weights=run.get('weights'), images=_training_images(**data))
 
 def _training_images(name=None, root=None, train_list='pfenet', masks='full', **_):
     "How many images PASCAL or COCO has to train on where the run found it; None if that cannot be told"
@@ -154,10 +154,10 @@ def unlike_the_paper(
 def _unlike_trained(trained, paper, fold):
     "What keeps a training from being the paper's"
     name = 'pascal' if paper.data['name'] == 'pascal' else 'coco'
-    data = {k: v for k, v in (trained['data'] or {}).items() if v is not None}
+    data = {k: v for k, v in trained['data'].items() if v is not None}
     if name == 'coco' and data.get('name') == 'coco2pascal': data['name'] = 'coco'  # the same to train on
     known = KNOWN['pascal', 'train', 'pfenet'] if name == 'pascal' else KNOWN['coco', 'train']
-    found = _unlike(_recipe(trained['recipe'] or {}), _recipe(asdict(paper.recipe)), 'trained with ')
+    found = _unlike(_recipe(trained['recipe']), _recipe(asdict(paper.recipe)), 'trained with ')
     found += _unlike(dict(fold=0) | _USUAL | data, dict(name=name, fold=fold, **_USUAL), 'trained on data with ')
     if trained['images'] != known['images']: found.append(f"trained on {trained['images'] or 'an unknown number of'} images, not {known['images']:,}")
     weights = trained['weights']
