@@ -265,7 +265,7 @@ def deepgp_eval(
     results = [r for one in loaded for r in _evaluate_one(*one, args)]
     if not results: return
     if args.plot:
-        fig = shots_figure(results, beside=all(r['data'].startswith('PASCAL-5^i') and not r['part'] for r in results))
+        fig = shots_figure(results, beside=not ours_beside('shots', results)['apart'])
         print(save_fig(fig, 'shots', args.plot))
         plt.close(fig)
     if args.table:
@@ -286,7 +286,7 @@ class Judged(NamedTuple):
 def _asked(args):
     "Options of a command that change its numbers, as they were given"
     given = {k: getattr(args, k) for k in ('dataset', 'root', 'fold', 'size', 'list') if getattr(args, k) is not None}
-    words = [f'--{k} {v}' for k, v in given.items()] + (['--data ' + ' '.join(args.data)] if args.data else []) + (['--cache'] if args.cache else [])
+    words = [f'--{k} {v}' for k, v in given.items()] + (['--data ' + ' '.join(args.data)] if args.data else []) + (['--cache'] if args.cache else []) + ([f'--queries {args.queries}'] if args.queries > 1 else [])
     return ''.join(f' {w}' for w in words)
 
 def _load_run(name):
@@ -320,10 +320,11 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
     from accelerate import PartialState
     from deepgp_fss.datasets import open_data
     from deepgp_fss.episodes import Episodes, read_episodes, write_episodes
-    from deepgp_fss.evaluation import describe_result, evaluate, finish, reliability_figure, summarise
+    from deepgp_fss.evaluation import describe_result, evaluate, evaluation_key, finish, opened_data, reliability_figure, summarise
     from deepgp_fss.features import keep_features
     from deepgp_fss.files import locked, write_atomically, write_figure
     from deepgp_fss.model import for_prediction
+    from deepgp_fss.paper import trained_as
     state = PartialState(cpu=args.cpu)
     data, recipe = _data(args, run.get('data')), run.get('recipe', {})
     fold = open_data(**data)
@@ -334,23 +335,25 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
     for K in args.shots or [recipe.get('shots', 5)]:
         draws = read_episodes(args.list, fold.test, args.queries) if args.list else None
         if draws and len(draws[0].supports) != K: raise ValueError(f'{args.list} has episodes of {len(draws[0].supports)} shot(s), not {K}.')
+        if draws and args.episodes and len(draws) < args.episodes: raise ValueError(f'{args.list} has {len(draws):,} episode(s), and --episodes asks for {args.episodes:,}.')
         n = min(args.episodes or EPISODES[data['name']], len(draws) if draws else 10**9)
         episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws, features=features)
         if args.write_list: print(write_episodes(args.write_list, episodes)); return []
-        key = dict(checkpoint=digest, data=fold.title, classes=list(fold.test.classes), shots=K, seed=args.seed, size=size,
-                   queries=args.queries, list=args.list) | (dict(features='kept') if args.cache else {})
+        key = evaluation_key(episodes, fold.title, digest, args.list)
         folder = Path(args.out or out)/f'{name}_{data["name"]}_fold{data.get("fold", 0)}_{K}shot_seed{args.seed}'
         with locked(folder) if state.is_main_process else nullcontext():
             evaluate(model, episodes, folder, key, not args.plain, args.workers, state.process_index, state.num_processes)
             state.wait_for_everyone()
             if not state.is_main_process: continue
-            rows = finish(folder, key)
+            rows = finish(folder, key, episodes, not args.plain)
             command = f'deepgp_eval {words} --shots {K} --episodes {n} --seed {args.seed}{_asked(args)}'
             title = f'{fold.title}, {fold.part}' if fold.part else fold.title
-            result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, fold=data.get('fold', 0), shots=K, seed=args.seed,
-                               size=size, checkpoint=digest, model=about, command=command)
+            result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, opened=opened_data(data, fold.test), fold=data.get('fold', 0),
+                               shots=K, seed=args.seed, size=size, queries=args.queries, list=args.list, features=key['features'], checkpoint=digest, model=about,
+                               trained=trained_as(run), command=command)
             write_atomically(folder/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
-            if not args.plain: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
+            if args.plain: (folder/'reliability.png').unlink(missing_ok=True)  # of an earlier evaluation that judged it
+            else: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
         print(describe_result(result))
         results.append(result)
     return results

@@ -115,5 +115,5 @@ def demo_report(
     "What to print at the end"
     rows = [{'': name} | {f'{r["shots"]} shot(s)': cell(r) for r in found if r['shots'] in (1, 5)} for name, found in scores.items()]
     n = next(iter(scores.values()))[0]['episodes']
-    table = dict(title='Held-out classes of Shapes-5^i, mIoU', source='measured just now, on this machine', rows=rows, note=f'{n} episodes, 95% intervals over episodes')
+    table = dict(title='Held-out classes of Shapes-5^i, mIoU', source='measured just now, on this machine', rows=rows, note=f'{n} episodes, 95% intervals over query images')
     return '\n'.join([as_text(table), '', 'Figures:', *(f'  {p} and {p.with_suffix(".pdf").name}' for p in figures)])

@@ -19,7 +19,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from .evaluation import miou
+from .evaluation import miou, reported_rows, resampled
 from .files import cores, locked, progress_bar, read_json, write_atomically
 from .paper import cell
 from .training import asked_to_stop, versions
@@ -163,18 +163,20 @@ def gap(
     draws:int=1000, # how often to draw
 )->tuple: # difference of mIoU, and its 95% interval
     "How much better `ours` is than `theirs`, episode by episode"
-    if [(r['index'], r['label']) for r in ours] != [(r['index'], r['label']) for r in theirs]: raise ValueError('These are evaluations of different episodes.')
+    which = [[(r['index'], r['label'], r.get('mark')) for r in rows] for rows in (ours, theirs)]
+    if which[0] != which[1]: raise ValueError('These are evaluations of different episodes.')
     member = np.array([[r['label'] == c for c in classes] for r in ours], dtype=np.float64)
     counts = np.array([[[r[name] for name in ('inter', 'union')] for r in rows] for rows in (ours, theirs)], dtype=np.float64)
-    rng, n = np.random.default_rng(0), len(ours)
-    times = np.stack([np.bincount(rng.integers(0, n, n), minlength=n) for _ in range(draws)])
-    inter, union = (np.einsum('dn,mn,nc->mdc', times, counts[..., k], member) for k in (0, 1))
-    with np.errstate(invalid='ignore'): scores = np.nanmean(np.where(union > 0, inter/union, np.nan), axis=-1)
-    low, high = np.percentile(scores[0] - scores[1], [2.5, 97.5])
+    differences = np.empty(draws)
+    for k, times in enumerate(resampled(ours, draws)):
+        inter, union = (np.einsum('n,mn,nc->mc', times, counts[..., j], member) for j in (0, 1))
+        with np.errstate(invalid='ignore'): scores = np.nanmean(np.where(union > 0, inter/union, np.nan), axis=-1)
+        differences[k] = scores[0] - scores[1]
+    low, high = np.percentile(differences, [2.5, 97.5])
     return miou(ours, classes) - miou(theirs, classes), (float(low), float(high))
 
 # %% ../nbs/12c_evidence.ipynb #299465ee
-KEPT = ('shots', 'fold', 'seed', 'size', 'episodes', 'data', 'miou', 'miou_interval', 'fb_iou', 'iou', 'ece', 'auroc_variance', 'auroc_doubt', 'variance_on', 'fair', 'command')
+KEPT = ('shots', 'fold', 'seed', 'size', 'episodes', 'draws', 'intervals', 'data', 'miou', 'miou_interval', 'fb_iou', 'iou', 'ece', 'auroc_variance', 'auroc_doubt', 'variance_on', 'fair', 'command')
 
 def gather(
     study:Study, # that was made
@@ -189,25 +191,22 @@ def gather(
         if by not in made: made.append(by)
         for path in sorted(folder.glob('eval/*/result.json')):
             r = json.loads(path.read_text())
-            rows, full = _rows(path.parent), _full_rows(study, out, fold, r['shots'])
+            rows, full = reported_rows(path.parent), _full_rows(study, out, fold, r['shots'], r['seed'])
             result = dict(variant=variant) | {k: r[k] for k in KEPT if k in r} | dict(train=shlex.join(commands[0]) if len(commands) > 1 else None, commit=(by['git'] or {}).get('commit'))
             if full and variant != FULL:
                 classes = tuple(sorted({row['label'] for row in rows}))
-                result['gap'], result['gap_interval'] = gap(rows, full, classes)
+                try: result['gap'], result['gap_interval'] = gap(rows, full, classes)
+                except ValueError: raise ValueError(f'{path.parent} and the full model of fold {fold} were evaluated on different episodes: remove eval/ and done.json of the older run, and give the same command again.') from None
                 if 'fair' in result: result['fair']['gap'], result['fair']['gap_interval'] = gap(_fair(rows), _fair(full), classes)
             results.append(result)
     order = {v: i for i, v in enumerate([*VARIANTS, *study.untrained])}
     return dict(study=study.name, results=sorted(results, key=lambda r: (order[r['variant']], r['fold'], r['shots'])), missing=missing, versions=made)
 
-def _rows(folder):
-    "Episodes of an evaluation"
-    return [json.loads(line) for line in (folder/'episodes.jsonl').read_text().splitlines()[1:]]
-
 def _fair(rows): "With the counts of the best cut"; return [r | r['fair'] for r in rows]
 
-def _full_rows(study, out, fold, shots):
+def _full_rows(study, out, fold, shots, seed):
     "Episodes of the full model, if it has been evaluated"
-    return next((_rows(p.parent) for p in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_*/result.json')), None)
+    return next((reported_rows(p.parent) for p in (Path(out)/study.folder(FULL, fold)/'eval').glob(f'*_{shots}shot_seed{seed}/result.json')), None)
 
 # %% ../nbs/12c_evidence.ipynb #3a58b301
 def study_table(
@@ -229,7 +228,8 @@ def study_table(
         row['against the full model, in each fold'] = '; '.join(gaps) if set(gaps) != {'-'} else ''
         rows.append(row)
     lengths = sorted({r['episodes'] for r in found})
-    note = f"{' or '.join(f'{n:,}' for n in lengths)} episodes, the same in every row; 95% intervals over episodes"
+    over = sorted({r.get('intervals', 'episodes') for r in found})
+    note = f"{' or '.join(f'{n:,}' for n in lengths)} episodes, the same in every row; 95% intervals over {' or '.join(over)}"
     return dict(title=title, source=gathered.get('source', 'ours, measured; `deepgp_study`'), rows=rows, note=note)
 
 # %% ../nbs/12c_evidence.ipynb #8aee6eb8

@@ -4,15 +4,22 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'FOLD_COLUMNS', 'PASCAL', 'COCO', 'TRANSFER', 'SHOTS_PASCAL', 'MORE_SHOTS', 'ABLATION', 'KERNELS', 'RUNTIMES',
-           'TABLES', 'NOT_MEASURED', 'cell', 'mean_cell', 'provenance', 'ours_beside', 'as_text', 'as_markdown',
-           'as_csv', 'as_latex', 'shots_figure']
+           'TABLES', 'EPISODES_OF_PAPER', 'NOT_MEASURED', 'APART', 'trained_as', 'unlike_the_paper', 'cell',
+           'mean_cell', 'provenance', 'ours_beside', 'as_text', 'as_markdown', 'as_csv', 'as_latex', 'shots_figure']
 
 # %% ../nbs/09a_paper.ipynb #c9702ca5
 import csv
 import io
+import json
 import math
+from dataclasses import asdict
+from pathlib import Path
 
 import matplotlib.pyplot as plt
+
+from .datasets import KNOWN, MIN_AREA, coco, pascal
+from .encoders import imagenet_file
+from .training import Recipe, make_config
 
 # %% ../nbs/09a_paper.ipynb #18b993a2
 PAPER = 'Johnander et al., Deep Gaussian Processes for Few-Shot Segmentation, 2021'
@@ -92,6 +99,71 @@ RUNTIMES = dict(title='Milliseconds on a V100, 512x512', source=f'{PAPER}, suppl
 TABLES = dict(pascal=PASCAL, coco=COCO, transfer=TRANSFER, shots=SHOTS_PASCAL, more_shots=MORE_SHOTS, ablation=ABLATION,
               kernels=KERNELS, runtimes=RUNTIMES)
 
+# %% ../nbs/09a_paper.ipynb #9441c6d5
+EPISODES_OF_PAPER = dict(pascal=5000, coco=20_000, coco2pascal=5000)
+_USUAL = dict(min_area=MIN_AREA, min_images=0, train_list='pfenet', split='interleaved', masks='full')  # options of `open_data`
+
+def trained_as(
+    run:dict, # configuration of a training run, from a checkpoint; {}: nothing was trained
+)->dict|None: # JSON values
+    "What a result tells about the training of its model"
+    if not run: return None
+    recipe, data = (run[k] if isinstance(run.get(k), dict) else {} for k in ('recipe', 'data'))
+    return dict(recipe=recipe, data=data, weights=run.get('weights'), images=_training_images(**data))
+
+def _training_images(name=None, root=None, train_list='pfenet', masks='full', **_):
+    "How many images PASCAL or COCO has to train on where the run found it; None if that cannot be told"
+    try: return len(pascal(root, 'train', train_list)) if name == 'pascal' else len(coco(root, 'train', masks)) if name in ('coco', 'coco2pascal') else None
+    except (ValueError, OSError, TypeError): return None
+
+# %% ../nbs/09a_paper.ipynb #46d3fe77
+def _unlike(have, want, what=''):
+    "What differs from `want`, in words"
+    have, want = json.loads(json.dumps([{k: have.get(k) for k in want}, want]))  # tuples become lists, as in files
+    return [f'{what}{k} {have[k]!r}, not {v!r}' for k, v in want.items() if have[k] != v]
+
+def _recipe(settings):
+    "A recipe in which what means the same is written the same"
+    r = asdict(Recipe()) | settings
+    return r | dict(lr_backbone=None if r['lr_backbone'] == r['lr'] else r['lr_backbone'], micro=None if r['micro'] and r['micro'] >= r['batch'] else r['micro'], seed=0)
+
+def _model(settings):
+    "A model without the settings that have no say in it"
+    idle = (['encoding_dim'] if settings.get('mask_encoder') == 'pool' else []) + (['window'] if settings.get('output') != 'covariance' else [])
+    return {k: v for k, v in settings.items() if k not in idle}
+
+# %% ../nbs/09a_paper.ipynb #8ebb00a8
+def unlike_the_paper(
+    table:str, # a name in `TABLES`
+    r:dict, # a result of `deepgp_eval`
+    shots:int, # K of the cell
+    fold:int, # of the cell
+    **varied, # settings of the model that the cell is about
+)->list: # of words; []: it may stand there
+    "What keeps a result out of a cell of the paper's table"
+    name = dict(coco='coco', transfer='coco2pascal').get(table, 'pascal')
+    if not {'opened', 'trained', 'queries', 'features'} <= r.keys(): return ['made by an older version, which did not write down data and training']
+    if r['opened']['name'] != name: return [f"data set {r['opened']['name']!r}, not {name!r}"]
+    paper = make_config('paper', dict(name=name), 'imagenet', shots=1 if shots == 1 else 5, **varied)
+    found = [r['part']] if r.get('part') else []
+    found += _unlike(r, dict(shots=shots, fold=fold, episodes=EPISODES_OF_PAPER[name], size=paper.recipe.size, queries=1, list=None, features='computed'))
+    found += _unlike(_USUAL | {k: v for k, v in r['opened'].items() if v is not None and k != 'train_list'}, _USUAL)
+    if r['trained'] is None: return [*found, 'nothing was trained']
+    return found + _unlike(r['model'], _model(asdict(paper.model))) + _unlike_trained(r['trained'], paper, fold)
+
+def _unlike_trained(trained, paper, fold):
+    "What keeps a training from being the paper's"
+    name = 'pascal' if paper.data['name'] == 'pascal' else 'coco'
+    data = {k: v for k, v in trained['data'].items() if v is not None}
+    if name == 'coco' and data.get('name') == 'coco2pascal': data['name'] = 'coco'  # the same to train on
+    known = KNOWN['pascal', 'train', 'pfenet'] if name == 'pascal' else KNOWN['coco', 'train']
+    found = _unlike(_recipe(trained['recipe']), _recipe(asdict(paper.recipe)), 'trained with ')
+    found += _unlike(dict(fold=0) | _USUAL | data, dict(name=name, fold=fold, **_USUAL), 'trained on data with ')
+    if trained['images'] != known['images']: found.append(f"trained on {trained['images'] or 'an unknown number of'} images, not {known['images']:,}")
+    weights = trained['weights']
+    if weights != 'imagenet' and (weights is None or Path(weights).stem != imagenet_file('resnet50')[0].stem): found.append(f"began with weights {weights!r}, not 'imagenet'")
+    return found
+
 # %% ../nbs/09a_paper.ipynb #06c1a218
 NOT_MEASURED = 'not measured'
 
@@ -111,36 +183,43 @@ def provenance(results):
     one = lambda r: f"{r.get('data', '?')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes, `{r.get('command', '?')}`"
     return 'ours: ' + '; '.join(map(one, results))
 
+# %% ../nbs/09a_paper.ipynb #167ad237
+def _slots(name):
+    "For each row of ours: what to add to it -> (shots, settings of the model)"
+    if name in ('pascal', 'coco', 'transfer'): return [{f'{K}-shot': (K, {}) for K in (1, 5)}]
+    if name == 'shots': return [dict(ours=(row['shots'], {})) for row in SHOTS_PASCAL['rows']]
+    if name == 'ablation': return [dict(ours=(5, row['settings'])) for row in ABLATION['rows']]
+    if name == 'kernels': return [dict(ours=(5, dict(kernel=row['kernel']))) for row in KERNELS['rows']]
+    raise ValueError(f'There is no table of ours beside {name!r}: choose pascal, coco, transfer, shots, ablation or kernels.')
+
+def _why_apart(name, r):
+    "What differs from the cell that a result is nearest to"
+    cells = [(K, fold, varied) for slot in _slots(name) for K, varied in slot.values() for fold in range(4)]
+    why = min(((K != r['shots'], fold != r['fold'], unlike_the_paper(name, r, K, fold, **varied)) for K, fold, varied in cells), key=lambda c: (*c[:2], len(c[2])))
+    return '; '.join(why[2]) or 'another result of the same kind is in the table'
+
 # %% ../nbs/09a_paper.ipynb #6fa790eb
 def ours_beside(
     name:str, # of a table in `TABLES`
-    results:list, # of evaluations; each has `fold`, `shots` and `model`, its settings
-)->dict: # the table with ours
+    results:list, # of evaluations by `deepgp_eval`
+)->dict: # the table with ours; `apart`: results that may not stand in it, and why
     "A table of the paper with our measurements"
-    benchmark = dict(coco='COCO-20^i, fold', transfer='COCO-20^i to PASCAL, fold').get(name, 'PASCAL-5^i, fold')
-    fair = [r for r in results if r['data'].startswith(benchmark) and not r.get('part')]  # the same task, and all of it
-    table, final = TABLES[name], dict(learner='gp', output='covariance', mask_encoder='lwl', kernel='se')  # the paper's final model
-    def pick(shots, fold, **other):
-        fits = lambda model: all(model.get(k) == v for k, v in (final | other).items())
-        return next((r for r in fair if (r['shots'], r['fold']) == (shots, fold) and fits(r['model'])), None)
-    rows = [dict(row) for row in table['rows']]
-    if name in ('pascal', 'coco', 'transfer'):
-        ours = dict(method='ours, measured', backbone='', size='Orig')
-        for shots in (1, 5):
-            found = [pick(shots, f) for f in range(4)]
-            ours |= {f'{shots}-shot F{f}': cell(r) for f, r in enumerate(found)} | {f'{shots}-shot': mean_cell(found)}
-        rows.append(ours)
-    elif name == 'shots':
-        for row in rows:
-            found = [pick(row['shots'], f) for f in range(4)]
-            row |= {f'ours F{f}': cell(r) for f, r in enumerate(found)} | {'ours': mean_cell(found)}
-    elif name in ('ablation', 'kernels'):
-        for row in rows:
-            found = [pick(5, f, **(row['settings'] if name == 'ablation' else dict(kernel=row['kernel']))) for f in range(4)]
-            row |= {f'ours F{f}': cell(r) for f, r in enumerate(found)} | {'ours': mean_cell(found)}
-    else: raise ValueError(f'There is no table of ours beside {name!r}: choose pascal, coco, transfer, shots, ablation or kernels.')
-    other = len(results) - len(fair)
-    return table | dict(rows=rows, note=provenance(fair) + (f'; left out, for they are not comparable: {other} result(s) on other data or parts of it' if other else ''))
+    table, used = TABLES[name], []
+    def pick(shots, fold, varied):
+        r = next((r for r in results if not unlike_the_paper(name, r, shots, fold, **varied)), None)
+        if r is not None: used.append(r)
+        return r
+    ours = []
+    for slots in _slots(name):
+        row = {}
+        for title, slot in slots.items():
+            found = [pick(slot[0], fold, slot[1]) for fold in range(4)]
+            row |= {f'{title} F{f}': cell(r) for f, r in enumerate(found)} | {title: mean_cell(found)}
+        ours.append(row)
+    if name in ('pascal', 'coco', 'transfer'): rows = [*table['rows'], dict(method='ours, measured', backbone='RN50', size='Orig') | ours[0]]
+    else: rows = [row | more for row, more in zip(table['rows'], ours, strict=True)]
+    apart = [f'{provenance([r])}, mIoU {cell(r)}: {_why_apart(name, r)}' for r in results if not any(r is u for u in used)]
+    return table | dict(rows=rows, note=provenance(used), apart=apart)
 
 # %% ../nbs/09a_paper.ipynb #9ffaed61
 def _cells(table):
@@ -148,16 +227,20 @@ def _cells(table):
     show = lambda v: '' if v is None else f'{v:.1f}' if isinstance(v, float) and not math.isnan(v) else str(v)
     return columns, [[show(row.get(c)) for c in columns] for row in table['rows']]
 
+APART = "not comparable with the paper's, so they stand apart:"
+
 def as_text(table):
     columns, rows = _cells(table)
     widths = [max(len(r[i]) for r in [columns, *rows]) for i in range(len(columns))]
     lines = ['  '.join(v.ljust(w) for v, w in zip(r, widths)).rstrip() for r in [columns, *rows]]
-    return '\n'.join([table['title'], *lines, f"source: {table['source']}", *([table['note']] if 'note' in table else [])])
+    below = ['', APART, *(f'  {line}' for line in table['apart'])] if table.get('apart') else []
+    return '\n'.join([table['title'], *lines, f"source: {table['source']}", *([table['note']] if 'note' in table else []), *below])
 
 def as_markdown(table):
     columns, rows = _cells(table)
     lines = ['| ' + ' | '.join(r) + ' |' for r in [columns, ['---']*len(columns), *rows]]
-    return '\n'.join([f"**{table['title']}**", '', *lines, '', f"Source: {table['source']}.", *([f"{table['note']}."] if 'note' in table else [])])
+    below = ['', APART, '', *(f'- {line}' for line in table['apart'])] if table.get('apart') else []
+    return '\n'.join([f"**{table['title']}**", '', *lines, '', f"Source: {table['source']}.", *([f"{table['note']}."] if 'note' in table else []), *below])
 
 def as_csv(table):
     columns, rows = _cells(table)
@@ -170,7 +253,8 @@ def as_latex(table):
     escape = lambda v: ''.join({'&': r'\&', '%': r'\%', '_': r'\_', '#': r'\#', '^': r'\^{}', '\\': r'\textbackslash{}'}.get(ch, ch) for ch in v)
     body = [' & '.join(map(escape, r)) + r' \\' for r in [columns, *rows]]
     head, line = r'\begin{tabular}{l' + 'r'*(len(columns) - 1) + '}', r'\hline'
-    return '\n'.join([head, line, body[0], line, *body[1:], line, r'\end{tabular}', f"% {table['title']}. Source: {table['source']}"])
+    return '\n'.join([head, line, body[0], line, *body[1:], line, r'\end{tabular}', f"% {table['title']}. Source: {table['source']}",
+                      *([f'% {APART}', *(f'%   {line}' for line in table['apart'])] if table.get('apart') else [])])
 
 # %% ../nbs/09a_paper.ipynb #9767b6aa
 def shots_figure(

@@ -285,7 +285,7 @@ def test_evaluation_is_the_same_for_any_shares_and_after_a_kill(whole, tmp_path)
     episodes = Episodes(fold.test, 2, 48, train=False, length=15)
     rows = evaluate(model, episodes, progress=False)
     for rank in range(3): evaluate(model, episodes, tmp_path/'shared', dict(a=1), rank=rank, world=3, progress=False)
-    assert finish(tmp_path/'shared', dict(a=1)) == rows
+    assert finish(tmp_path/'shared', dict(a=1), episodes) == rows
     some = Episodes(fold.test, 2, 48, train=False, length=7)
     evaluate(model, some, tmp_path/'part', dict(a=1), progress=False)
     part, = (tmp_path/'part').glob('part_*')

@@ -1318,6 +1318,10 @@ for name, do, *says in (
      'episodes.jsonl'),
     ('results with a line without its number', rows(lambda t: t.replace('"index": 0, ', '')), 'episodes.jsonl'),
     ('results that are no text', again(lambda d: write(d/'episodes.jsonl', b'\xff\xfe')), 'episodes.jsonl'),
+    ('results of other data', again(lambda d: None, '--data', 'n_val=60', 'side=48', 'seed=7'), 'is from an evaluation of something else', 'seed 7', 'choose another --out'),
+    ('results of another window', again(lambda d: None, '--size', '64'), 'size is 48 there and 64 now', 'choose another --out'),
+    ('results of other images under the same names', rows(lambda t: t.replace('"mark": "', '"mark": "0')), 'episode 0 was made from other files', 'choose another --out'),
+    ('results without the images they are of', rows(lambda t: t.replace('"mark": ', '"marks": ')), 'episodes.jsonl', 'it is damaged; remove it'),
     ('results of a class that is not evaluated', rows(lambda t: t.replace('"label": ', '"label": 9')), 'episodes.jsonl')):
     refused('results', name, do, *says)
 
