@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
@@ -223,13 +223,12 @@ def _numbers(value, option):
 # %% ../nbs/04a_files.ipynb #bd1971ac
 def _by_colour(image):
     "A palette picture drawn in black and white (and the grey 1, which is a label beside white): by colour; any other: by number"
-    palette, used = image.getpalette('RGB') or [], [i for i, n in enumerate(image.histogram()[:256]) if n]
-    greys = {}
-    for i in used:
-        if len(set(palette[3*i:3*i+3])) != 1 or palette[3*i] not in (0, 1, 255): return image
-        greys[i] = palette[3*i]
+    palette = list(zip(*[iter(image.getpalette('RGB') or [])]*3))
+    if (255, 255, 255) not in palette: return image
+    used = [i for i, n in enumerate(image.histogram()[:256]) if n]
+    greys = {i: palette[i][0] for i in used if i < len(palette) and palette[i] in ((0, 0, 0), (1, 1, 1), (255, 255, 255))}
     shown = set(greys.values())
-    if 255 not in shown or len(shown) == 1: return image
+    if len(greys) < len(used) or 255 not in shown or len(shown) == 1: return image
     if shown == {0, 255} and len(used) == 2 and greys.get(0) == 0: return image  # background is black: the number of white is a label
     table = np.zeros(256, np.uint8)
     for i, grey in greys.items(): table[i] = grey > 0 if shown == {0, 255} else grey
@@ -262,12 +261,12 @@ def mask_image(
     image = _from_alpha(image, name)
     if image.mode == 'P': return image.convert('L') if grey else _by_colour(image)
     if image.mode in ('L', '1', 'F') or image.mode.startswith('I'): return image
-    try: colours = np.asarray(image.convert('RGB'))
-    except ValueError: colours = np.array([[0, 255]])  # a colour space that Pillow does not convert
-    if grey and colours.ndim == 3: return Image.fromarray(colours).convert('L')
-    if (colours.min(-1) != colours.max(-1)).any():
-        raise BadFile(f'{name} holds colours, not the numbers of classes: save it in grey, or as a palette PNG whose pixel values are the labels.')
-    return Image.fromarray(colours[..., 0])
+    with suppress(ValueError):  # a colour space that Pillow does not convert
+        image = image.convert('RGB')
+        if grey: return image.convert('L')
+        red, *others = (image.getchannel(c) for c in 'RGB')
+        if not any(ImageChops.difference(red, c).getbbox() for c in others): return red
+    raise BadFile(f'{name} holds colours, not the numbers of classes: save it in grey, or as a palette PNG whose pixel values are the labels.')
 
 # %% ../nbs/04a_files.ipynb #34701225
 def mask_numbers(
@@ -279,9 +278,10 @@ def mask_numbers(
     if x.dtype == bool: return x.astype(np.uint8)
     if x.dtype.kind not in 'iuf': raise BadFile(f'{name} has values of type {x.dtype}: give True and False, or whole numbers.')
     if threshold is not None and np.isfinite(x).all(): return (x >= threshold).astype(np.uint8)
+    if x.dtype == np.uint8: return x
     wrong = x[~((x >= 0) & (x <= 255) & (x == np.round(x)))]
     if wrong.size:
-        raise BadFile(f'{name} holds {wrong[0]:g}, and such values are no labels (whole numbers from 0 to 255): give True and False, 0 and 1, '
+        raise BadFile(f'{name} holds values that are no labels, such as {wrong[0]:g} (labels are whole numbers from 0 to 255): give True and False, 0 and 1, '
                       '0 and 255, or labels; or say from which number on it is the object, with --threshold (in Python threshold=).')
     return x.astype(np.uint8)
 
@@ -300,7 +300,11 @@ def read_labels(
     path:Path, # PNG with label numbers as pixel values
 )->np.ndarray: # (H, W) uint8
     "A label map: 0 background, 255 ignored"
-    return mask_numbers(np.array(mask_image(upright(open_image(path), named(path)), named(path))), named(path))
+    return mask_numbers(np.array(_label_image(upright(open_image(path), named(path)), named(path))), named(path))
+
+def _label_image(image, name):
+    if image.mode in ('L', 'P', '1', 'F') or image.mode.startswith('I'): return mask_image(image, name)
+    raise BadFile(f'{name} holds colours (mode {image.mode}), not the numbers of classes: save it in grey, or as a palette PNG whose pixel values are the labels.')
 
 # %% ../nbs/04a_files.ipynb #205126d1
 def _histogram(image, name, threshold=None):
@@ -312,16 +316,17 @@ def count_labels(
     path:Path, # label map
 )->dict: # label -> pixels, background left out
     "How many pixels each label has, as a rule without leaving Pillow"
-    return {c: n for c, n in enumerate(_histogram(mask_image(open_image(path), named(path)), named(path))) if n and c}
+    return {c: n for c, n in enumerate(_histogram(_label_image(open_image(path), named(path)), named(path))) if n and c}
 
 # %% ../nbs/04a_files.ipynb #dafe04bf
 def _doubt(counts, numbers):
     "What cannot be told from the numbers of a mask alone: the rest of a sentence, or None"
     among, labels = ', '.join(map(str, sorted(numbers)[:8])) + (', ...' if len(numbers) > 8 else ''), numbers - {0, 255}
     say = 'with --foreground and --ignore (in Python foreground= and ignore=)'
-    if numbers == {255}: return f'is 255 everywhere, which may mean that all is object or that nothing counts: say which with --foreground 255 or --ignore 255 (in Python foreground=255 or ignore=255)'
+    if numbers == {255}: return ('is 255 everywhere, which may mean that all is object or that nothing counts: say which with --foreground 255 or '
+                                 '--ignore 255 (in Python foreground=255 or ignore=255)')
     highest, covered = max(labels, default=0), sum(counts[n] for n in labels)
-    soft = (highest > 90 or highest > 33 and counts[255] >= covered) if 255 in numbers else highest > 191 and len(labels) > 1 or len(labels) > 64
+    soft = (highest > 90 or highest > 33 and counts[255] >= covered) if 255 in numbers else highest > 191 and sum(n > 33 for n in labels) > 1 or len(labels) > 64
     if soft: return (f'has {len(numbers)} grey values ({among}), as if its edges were soft: make it black and white first, cut it with --threshold 128 '
                      f'(in Python threshold=128), or, if they are labels, say which are objects {say}')
     if 0 not in numbers and len(labels) > 1: return f'holds {among} and no background (0): say which are objects {say}'
@@ -362,16 +367,18 @@ def read_mask(
     rule:MaskRule=MaskRule(), # what the user has said
 )->np.ndarray: # (H, W) uint8: 1 object, 0 background, 255 not to be counted
     "A mask of one class"
-    image, name = upright(open_image(path), named(path)), named(path)
-    numbers = mask_numbers(np.array(mask_image(image, name, rule.threshold is not None)), name, rule.threshold)
-    return understand(np.bincount(numbers.ravel(), minlength=256), name, rule, True).table[numbers]
+    name = named(path)
+    image = mask_image(upright(open_image(path), name), name, rule.threshold is not None)
+    meaning = understand(_histogram(image, name, rule.threshold), name, rule, True)
+    return meaning.table.take(mask_numbers(np.asarray(image), name, rule.threshold))
 
 def count_mask(
     path:Path, # mask of one class
     rule:MaskRule=MaskRule(), # what the user has said
 )->Meaning: # whose counts are of 0, 1 and 255
     "How many pixels of a mask are object, background and not to be counted, as a rule without leaving Pillow"
-    image, name = mask_image(open_image(path), named(path), rule.threshold is not None), named(path)
+    name = named(path)
+    image = mask_image(open_image(path), name, rule.threshold is not None)
     return understand(_histogram(image, name, rule.threshold), name, rule, True)
 
 # %% ../nbs/04a_files.ipynb #f6ef519b

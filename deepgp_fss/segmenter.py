@@ -84,7 +84,7 @@ def _read(x, shape, name, rule): # -> labels (H, W) uint8, and their `Meaning`
     if x.shape != tuple(shape): raise BadFile(f'{name} is {x.shape[1]}x{x.shape[0]}, but its image is {shape[1]}x{shape[0]}: a mask has the size of its image.')
     numbers = mask_numbers(x, name, rule.threshold)
     meaning = understand(np.bincount(numbers.ravel(), minlength=256), name, rule)
-    return meaning.table[numbers], meaning
+    return meaning.table.take(numbers), meaning
 
 # %% ../nbs/11_segmenter.ipynb #be1b42f8
 @dataclass

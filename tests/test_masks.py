@@ -143,7 +143,7 @@ def test_a_jpeg_is_soft_or_cut(tmp_path):
 
 
 def test_labels_keep_their_numbers_and_their_void():
-    for numbers in ([0, 15, 255], [0, 1, 2, 20, 255], [0, 1, 64, 90], [0, 80], [0, 7, 150, 182]):
+    for numbers in ([0, 15, 255], [0, 1, 2, 20, 255], [0, 1, 64, 90], [0, 80], [0, 7, 150, 182], [0, 1, 200]):
         labels = np.array([numbers], np.uint8)
         assert np.array_equal(as_mask(labels, labels.shape), labels)
     crowd = np.array([[0, 64, 64, 80, 255]], np.uint8)  # as COCO's, where 255 covers less than the labels
@@ -167,13 +167,16 @@ def test_an_object_in_the_alpha_of_a_palette(tmp_path):
 
 
 def test_label_maps_take_the_same_pictures(tmp_path):
-    "The first step is shared: black and white by colour, grey RGB as grey; 255 and any label are left as they are"
+    "The first step is shared: black and white by colour; 255 and any label are left as they are. RGB is none, even if grey: it may be a grey of a colour map"
     labels = np.where(EDGE, 255, 40*OBJECT).astype(np.uint8)
-    for picture in (grey(labels), grey(labels).convert('RGB'), indexed(labels, *voc_palette()), Image.fromarray(labels.astype(np.uint16))):
+    for picture in (grey(labels), indexed(labels, *voc_palette()), Image.fromarray(labels.astype(np.uint16))):
         picture.save(tmp_path/'l.png')
         assert np.array_equal(read_labels(tmp_path/'l.png'), labels) and count_labels(tmp_path/'l.png') == {40: int(BOX.sum()), 255: int(EDGE.sum())}
     indexed(~BOX, 255, 0).save(tmp_path/'l.png')
     assert np.array_equal(read_labels(tmp_path/'l.png'), OBJECT) and count_labels(tmp_path/'l.png') == {1: int(BOX.sum())}
+    grey(labels).convert('RGB').save(tmp_path/'l.png')
+    for read in (read_labels, count_labels):
+        with pytest.raises(BadFile, match='holds colours'): read(tmp_path/'l.png')
 
 
 # ---- one class to a folder
