@@ -372,7 +372,7 @@ def deepgp_segment(
     rule = dict(foreground=args.foreground, ignore=args.ignore, threshold=args.threshold)
     MaskRule(**rule)
     pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
-    check_out(args.out, [args.support, *(q for q in args.query if Path(q).is_dir()), *{image.parent for image, _ in pairs}, *{mask.parent for _, mask in pairs}], queries)
+    check_out(args.out, [args.support, *(q for q in args.query if Path(q).is_dir())], [*queries, *(p for pair in pairs for p in pair)])
     if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, 448 if args.size is None else args.size, device, args.download)
     else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
     segmenter.fit(*zip(*pairs), **rule)

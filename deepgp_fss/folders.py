@@ -76,9 +76,10 @@ def check_out(
     files:list, # of the user: nothing is written beside them
 ):
     "Refuse results among what was given"
+    beside = {parent for f in files for parent in (Path(f).parent, Path(os.path.realpath(f)).parent)}
     for place in (Path(out), *(Path(out)/kind for kind in KINDS)):
         real = Path(os.path.realpath(place))
-        for given, near in [*((Path(f), (real, *real.parents)) for f in folders), *((Path(f).parent, (real,)) for f in files)]:
+        for given, near in [*((Path(f), (real, *real.parents)) for f in folders), *((parent, (real,)) for parent in sorted(beside))]:
             if any(os.path.exists(p) and os.path.samefile(p, given) for p in near):
                 raise BadFile(f'{place} is {given}, or lies in it, and that is where images or masks come from: choose another --out, outside of it.')
 

@@ -383,7 +383,7 @@ class Workbench:
         "File names for the masks, no two alike, not even on disks that do not tell x from X"
         names = {}
         for name in self.images:
-            plain = re.sub(r'[^\w .,()+=@#-]', '_', re.split(r'[/\\]', name)[-1])
+            plain = re.sub(r'[^\w .,()+=@#-]', '_', re.split(r'[/\\]', name)[-1]).encode()[:200].decode(errors='ignore')
             names[name] = next(file for n in itertools.count(1) if (file := f'{plain}{"" if n == 1 else f" ({n})"}_mask.png').casefold()
                                not in {f.casefold() for f in names.values()})
         return names

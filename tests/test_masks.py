@@ -166,6 +166,13 @@ def test_an_object_in_the_alpha_of_a_palette(tmp_path):
     assert np.array_equal(read_labels(tmp_path/'l.png'), labels) and np.array_equal(as_mask(tmp_path/'l.png', (H, W)), labels)
 
 
+def test_a_gif_keeps_its_meaning(tmp_path):
+    "Its palette is made anew, in any order"
+    for values in (255*OBJECT, BORDERED, 255 - 255*OBJECT):
+        grey(values).save(tmp_path/'m.png', 'GIF')
+        assert np.array_equal(read_mask(tmp_path/'m.png'), np.where(values == 255, 1, 0) if 1 not in values else values)
+
+
 def test_label_maps_take_the_same_pictures(tmp_path):
     "The first step is shared: black and white by colour; 255 and any label are left as they are. RGB is none, even if grey: it may be a grey of a colour map"
     labels = np.where(EDGE, 255, 40*OBJECT).astype(np.uint8)
@@ -320,12 +327,14 @@ def test_results_never_go_among_what_was_given(known, force):
     Image.fromarray(PIXELS).save(known/'work/masks/a.jpg')
     for link, to in (('same', 'new'), ('up', '.'), ('linked', 'out')): (known/link).symlink_to(known/to, target_is_directory=True)
     (known/'out').mkdir(); (known/'out/masks').symlink_to(known/'two/masks')
+    (known/'new/deep').mkdir(); (known/'into').symlink_to(known/'new/deep')
+    (known/'links').mkdir(); (known/'links/a.jpg').symlink_to(known/'new/a.jpg')
     before = everything(known)
     for out, support, query in (
             ('known', 'known', 'new'), ('known/out', 'known', 'new'), ('new', 'known', 'new'), ('new/deep/er', 'known', 'new'), ('same', 'known', 'new'),
             ('new', 'known', 'same'), ('up/new', 'known', 'new'), ('known/../new', 'known', 'new'), ('new', 'known', 'new/a.jpg'), ('two', 'two', 'new'),
             ('two/masks', 'two', 'new'), ('two/results', 'two', 'new'), ('work', 'known', 'work/masks'), ('work', 'known', 'work/masks/a.jpg'),
-            ('out', 'two', 'new'), ('linked', 'two', 'new')):
+            ('out', 'two', 'new'), ('linked', 'two', 'new'), ('new', 'known', 'links'), ('into', 'known', 'new')):
         with pytest.raises(SystemExit, match='choose another --out') as e: segment(known, out, support, query, *['--force']*force)
         assert e.value.code.count('\n') == 0
         assert everything(known) == before, (out, support, query)
@@ -357,7 +366,7 @@ def test_two_photographs_of_one_name_keep_their_masks(bench, tmp_path):
 
 
 def test_no_two_masks_share_a_file(bench, tmp_path):
-    names = ['x.jpg', 'x.png', 'X.png', 'a/x.jpg', 'b\\x.jpg', 'x.jpg (2)', '../x.jpg', 'CON?.png', 'CON*.png', 'été.jpg', '日本.png', 'two\nlines.png']
+    names = ['x.jpg', 'x.png', 'X.png', 'a/x.jpg', 'b\\x.jpg', 'x.jpg (2)', '../x.jpg', 'CON?.png', 'CON*.png', 'été.jpg', '日本.png', 'two\nlines.png', 'ü'*130 + '.jpg', 'ü'*130 + '.png']
     for i, name in enumerate(names): bench.put(name, np.roll(PIXELS, i, 1))
     files = list(bench.files().values())
     assert len({f.casefold() for f in files}) == len(names) and not any(set(f) & set('/\\?*\n') for f in files)
