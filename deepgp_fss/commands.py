@@ -70,6 +70,9 @@ def deepgp_data(
     split:Param('coco: interleaved (the paper) or contiguous', str)='interleaved',
     train_list:Param('pascal: pfenet (5,953 images), aug (10,582) or a list file', str)='pfenet',
     part:Param('check: this is only a part of the data set, so do not compare counts', store_true)=False,
+    foreground:Param('folder, one class to each: numbers in the masks that are objects, such as 1 or 1,3, if the masks do not say so themselves', str)=None,
+    ignore:Param('folder, one class to each: numbers in the masks that are not to be counted', str)=None,
+    threshold:Param('folder, one class to each: masks have soft edges, and what is at least so light is the object, such as 128', str)=None,
     min_area:Param('info: pixels of a class that make an image count for it; default 2048, for shapes 144', int)=None,
     workers:Param('threads; default: one per core', int)=None,
     out:Param('info: folder for the contact sheet; default: figures/ of the project', str)=None,
@@ -81,7 +84,7 @@ def deepgp_data(
     if what not in jobs: raise ValueError(f'there is no job {what!r}: choose build, check or info.')
     if name != 'shapes' and root is None: raise ValueError(f'{name} needs the folder it is in: deepgp_data {what} {name} FOLDER.')
     _check_folders(out=out)
-    options = dict(train_list=train_list, masks=masks, split=split)
+    options = dict(train_list=train_list, masks=masks, split=split, foreground=foreground, ignore=ignore, threshold=threshold)
     jobs[what](name=name, root=root, sbd=sbd, masks=masks, part=part, min_area=min_area, workers=workers, out=out, options=options)
 
 # %% ../nbs/13_commands.ipynb #b007c1e6
@@ -373,6 +376,9 @@ def deepgp_segment(
     parser.add_argument('--backbone', default='resnet50', help='with --weights: a ResNet or timm:NAME')
     parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
     parser.add_argument('--classes', nargs='+', metavar='NAME', help='names of the labels 1, 2, ... in the masks, for the summary')
+    parser.add_argument('--foreground', nargs='+', metavar='LABEL', help='numbers in the masks that are objects, if the masks do not say so themselves; all others are background')
+    parser.add_argument('--ignore', nargs='+', metavar='LABEL', help='numbers in the masks that are not to be counted')
+    parser.add_argument('--threshold', metavar='NUMBER', help='masks with soft edges: what is at least so light is the object, such as 128')
     parser.add_argument('--size', type=int, help='longer side of the images the model sees; default: that of its training')
     parser.add_argument('--batch', type=int, default=1, help='photographs at a time')
     parser.add_argument('--force', action='store_true', help='overwrite results that exist')
@@ -382,17 +388,22 @@ def deepgp_segment(
     if args.batch < 1: raise ValueError('batch must be at least 1.')
     if not args.weights and (args.download or args.backbone != 'resnet50'): raise ValueError('--backbone and --download belong to --weights.')
     if len(set(args.classes or [])) < len(args.classes or []): raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
-    from deepgp_fss.folders import find_queries, find_support, segment_files
+    from deepgp_fss.files import MaskRule
+    from deepgp_fss.folders import check_out, find_queries, find_support, segment_files
     from deepgp_fss.segmenter import FewShotSegmenter
+    rule = dict(foreground=args.foreground, ignore=args.ignore, threshold=args.threshold)
+    MaskRule(**rule)
     pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
+    check_out(args.out, [args.support, *(q for q in args.query if Path(q).is_dir())], [*queries, *(p for pair in pairs for p in pair)])
     if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, 448 if args.size is None else args.size, device, args.download)
     else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
-    segmenter.fit(*zip(*pairs))
+    segmenter.fit(*zip(*pairs), **rule)
+    print(segmenter.understood)
     names = dict(enumerate(args.classes or [], 1))
     unseen = [name for label, name in names.items() if label not in segmenter.labels]
     if unseen: raise ValueError(f'--classes names {unseen[0]!r}, but no mask shows it: the labels in the masks are {", ".join(map(str, segmenter.labels))}.')
     summary = segment_files(segmenter, queries, args.out, names, args.force, args.batch, model=args.model or args.weights or 'shapes',
-                            support=[str(image) for image, _ in pairs], classes=names)
+                            support=[str(image) for image, _ in pairs], masks=segmenter.understood, classes=names)
     bad = [row for row in summary['images'] if 'error' in row]
     print(f'{args.out}: {len(summary["images"]) - len(bad)} of {len(queries)} photograph(s) segmented; {Path(args.out)/"summary.json"}')
     for row in bad: print(f'deepgp_segment: {row["error"]}', file=sys.stderr)

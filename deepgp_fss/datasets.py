@@ -21,7 +21,8 @@ import numpy as np
 from PIL import ImageOps
 
 from .config import DATASETS
-from .files import BadFile, cache_dir, cores, count_labels, naming, open_image, progress_bar, read_image, read_labels, read_mask, to_rgb, writable
+from .files import (BadFile, MaskRule, cache_dir, cores, count_labels, count_mask, named, naming, open_image, progress_bar, read_image, read_labels,
+                              read_mask, to_rgb, upright, writable)
 from .shapes import FOLDS, IGNORE, Shapes, draw_shapes
 
 # %% ../nbs/06_datasets.ipynb #cde1b5d2
@@ -106,7 +107,7 @@ class ImageSet:
         return read_index(self) or build_index(self)
 
 # %% ../nbs/06_datasets.ipynb #d659ff81
-INDEX_VERSION = 1
+INDEX_VERSION = 2
 
 def _stamp(images):
     "First line of an index: what it was made from"
@@ -309,20 +310,21 @@ def read_upright(
 # %% ../nbs/06_datasets.ipynb #a389eab9
 class LabelMapFolder(ImageSet):
     "Photographs in one folder, label maps in another, names of the classes in `classes.txt`"
-    def image(self, i): item = self.items[i]; return read_upright(item.image, open_image(item.mask).size[::-1])
+    def image(self, i): item = self.items[i]; return read_upright(item.image, upright(open_image(item.mask), named(item.mask)).size[::-1])
 
 # %% ../nbs/06_datasets.ipynb #ebbc3522
 class ClassFolder(LabelMapFolder):
     "One class to a folder: `items` are sorted by class, and `of[i]` is the class of item i"
-    def __init__(self, items, classes, title, index_file):
+    def __init__(self, items, classes, title, index_file, rule=MaskRule()):
         super().__init__(items, classes, title, index_file)
+        self.rule = rule
         number = {name: c for c, name in enumerate(self.classes, 1)}
         self.of = [number[item.image.parent.name] for item in self.items]
 
     def mask(self, i, c):
-        mask = read_mask(self.items[i].mask)
-        return mask if c == self.of[i] else np.zeros_like(mask)
-    def count(self, i): return {self.of[i]: int(read_mask(self.items[i].mask).sum())}
+        mask = read_mask(self.items[i].mask, self.rule)
+        return mask if c == self.of[i] else mask*(mask == IGNORE)
+    def count(self, i): return {self.of[i]: count_mask(self.items[i].mask, self.rule).counts.get(1, 0)}
     def labels(self, i): raise TypeError('One class to a folder has no label maps: use mask(i, c).')
 
 # %% ../nbs/06_datasets.ipynb #2b889f42
@@ -352,11 +354,14 @@ def one_each(
 # %% ../nbs/06_datasets.ipynb #c6eefafd
 def folder_set(
     root:Path, # of either layout
+    **rule, # foreground, ignore, threshold of a `MaskRule`, for masks of one class that do not speak for themselves
 )->ImageSet:
     "A folder of your own: label maps if it has `classes.txt`, otherwise one class to a folder"
-    root = Path(root)
+    root, rule = Path(root), MaskRule(**rule)
     if not root.is_dir(): raise BadFile(f'{root} is no folder.')
-    if (root/'classes.txt').exists(): return _label_map_folder(root)
+    if (root/'classes.txt').exists():
+        if rule: raise ValueError(f'{root} has label maps, whose labels are those of classes.txt: foreground, ignore and threshold are for one class to a folder.')
+        return _label_map_folder(root)
     classes, items, alone = [], [], []
     for folder in sorted(p for p in root.iterdir() if p.is_dir() and not p.name.startswith(('.', 'deepgp_'))):
         photographs = [p for p in _photographs(folder) if p.suffix.lower() != '.png']
@@ -366,7 +371,8 @@ def folder_set(
         if found: classes.append(folder.name); items += found
     if alone: raise BadFile(f'{len(alone)} photograph(s) have no mask, such as {alone[0]}: {alone[0].with_suffix(".png").name} should lie beside it.')
     if not items: raise BadFile(f'{root} holds neither classes.txt (label maps) nor folders with photographs and masks (one class to a folder).')
-    return ClassFolder(items, classes, f'{root.name}, one class to a folder', root/'deepgp_index/index.txt')
+    title, kind = f'{root.name}, one class to a folder', str(rule).replace(', ', '_').replace(' ', '').replace(',', '-')
+    return ClassFolder(items, classes, f'{title}, {rule}' if rule else title, root/f'deepgp_index/index{kind and "_" + kind}.txt', rule)
 
 # %% ../nbs/06_datasets.ipynb #217969f9
 def _label_map_folder(root):
@@ -525,8 +531,8 @@ def transfer_fold(fold, root, pascal_root, split='interleaved', masks='full'):
     return title, (lambda: coco(root, 'train', masks), base), (lambda: pascal(pascal_root, 'val'), transfer_folds(split)[fold])
 
 # %% ../nbs/06_datasets.ipynb #db6dacbe
-def folder_fold(fold, root, test_classes=None, folds=4, seed=0):
-    images = folder_set(root)
+def folder_fold(fold, root, test_classes=None, folds=4, seed=0, foreground=None, ignore=None, threshold=None):
+    images = folder_set(root, foreground=foreground, ignore=ignore, threshold=threshold)
     n = len(images.classes)
     if test_classes is not None:
         names = test_classes if isinstance(test_classes, (list, tuple)) else read_list(test_classes, paths=False)

@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'write_atomically', 'write_figure', 'naming', 'Lines', 'cache_dir', 'writable', 'cores', 'progress_bar',
-           'BadFile', 'read_json', 'locked', 'named', 'open_image', 'to_rgb', 'read_image', 'read_labels',
-           'count_labels', 'read_mask']
+           'BadFile', 'read_json', 'locked', 'named', 'open_image', 'to_rgb', 'read_image', 'MaskRule', 'mask_image',
+           'mask_numbers', 'upright', 'read_labels', 'count_labels', 'Meaning', 'understand', 'read_mask', 'count_mask',
+           'two_meanings', 'in_words']
 
 # %% ../nbs/04a_files.ipynb #eac19ba0
 import errno
@@ -14,11 +15,13 @@ import os
 import re
 import tempfile
 import warnings
+from collections import Counter
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import Image, ImageChops, ImageOps, UnidentifiedImageError
 from safetensors import SafetensorError
 from tqdm.auto import tqdm
 
@@ -187,40 +190,216 @@ def read_image(
     "The pixels of a photograph, as they lie in the file (EXIF rotation is not applied)"
     return np.array(to_rgb(open_image(path)))
 
-# %% ../nbs/04a_files.ipynb #2019d184
-def _label_image(path):
-    "A label map as Pillow image of mode L or P, whose histogram counts labels"
-    image = open_image(path)
-    if image.mode in ('L', 'P'): return image
-    if image.mode == '1': return image.convert('L').point(lambda v: v > 0)
-    if image.mode.startswith('I'):
-        values = np.asarray(image)
-        if 0 <= values.min() and values.max() <= 255: return Image.fromarray(values.astype(np.uint8))
-        wrong = values.min() if values.min() < 0 else values.max()
-        raise BadFile(f'{named(path)} holds label {wrong}, and labels go from 0 to 255.')
-    raise BadFile(f'{path} holds colours (mode {image.mode}), not the numbers of classes: save it as a grey or palette '
-                  'PNG whose pixel values are the labels.')
+# %% ../nbs/04a_files.ipynb #016a0d0c
+class MaskRule:
+    "What the numbers in a mask mean, where they do not say so themselves"
+    def __init__(self,
+        foreground=None, # numbers that are objects: 1, (1, 2) or '1,2'; None: as the numbers say
+        ignore=None, # numbers of pixels that are not to be counted
+        threshold:float=None, # a pixel with at least this number is the object; None: soft edges are refused
+    ):
+        self.foreground, self.ignore = _numbers(foreground, 'foreground'), _numbers(ignore, 'ignore')
+        try: self.threshold = None if threshold is None else float(threshold)
+        except (TypeError, ValueError): self.threshold = -1
+        if self.threshold is not None and not 0 < self.threshold <= 65535:
+            raise ValueError(f'threshold must be a number above 0, such as 128 for bytes, not {threshold!r}.')
+        if self.foreground & self.ignore: raise ValueError(f'{min(self.foreground & self.ignore)} cannot be both foreground and ignored.')
+        if self.threshold is not None and (self.foreground or self.ignore): raise ValueError('threshold goes without foreground and ignore: it makes its own labels.')
+
+    def __bool__(self): return str(self) != ''
+    def __str__(self):
+        numbers = [f'{k} {",".join(map(str, sorted(v)))}' for k, v in (('foreground', self.foreground), ('ignore', self.ignore)) if v]
+        return ', '.join(numbers + ([] if self.threshold is None else [f'threshold {self.threshold:g}']))
+
+def _numbers(value, option):
+    "One number, several, or a text such as '1,2' -> a set"
+    if value is None: return frozenset()
+    try: found = frozenset(int(n) for v in (value if isinstance(value, (list, tuple, set, frozenset)) else [value]) for n in str(v).split(','))
+    except ValueError: found = frozenset()
+    if not found or not all(0 <= n <= 255 for n in found):
+        raise ValueError(f'{option} takes numbers of labels from 0 to 255, such as 1 or 1,3, not {value!r}.')
+    return found
+
+# %% ../nbs/04a_files.ipynb #bd1971ac
+def _by_colour(image):
+    "A palette picture drawn in black and white (and the grey 1, which is a label beside white): by colour; any other: by number"
+    palette = list(zip(*[iter(image.getpalette('RGB') or [])]*3))
+    if (255, 255, 255) not in palette: return image
+    used = [i for i, n in enumerate(image.histogram()[:256]) if n]
+    greys = {i: palette[i][0] for i in used if i < len(palette) and palette[i] in ((0, 0, 0), (1, 1, 1), (255, 255, 255))}
+    shown = set(greys.values())
+    if len(greys) < len(used) or 255 not in shown or len(shown) == 1: return image
+    if shown == {0, 255} and len(used) == 2 and greys.get(0) == 0: return image  # background is black: the number of white is a label
+    table = np.zeros(256, np.uint8)
+    for i, grey in greys.items(): table[i] = grey > 0 if shown == {0, 255} else grey
+    return Image.fromarray(table[np.asarray(image)])
+
+# %% ../nbs/04a_files.ipynb #f78f1ea7
+def _from_alpha(image, name):
+    "The alpha channel of a mask if the object is in it, otherwise the mask without it"
+    indexed = image.mode == 'P'
+    if image.mode not in ('RGBA', 'LA', 'PA', 'RGBa', 'La') and not (indexed and 'transparency' in image.info): return image
+    rgba = image.convert('RGBA')
+    colours, alpha = np.asarray(rgba.convert('RGB')), np.asarray(rgba.getchannel('A'))
+    plain = image if indexed else Image.fromarray(colours)
+    if alpha.min() == alpha.max(): return plain
+    seen, numbers = colours[alpha > 0], np.asarray(image) if indexed else colours.max(-1)
+    agree = set(np.unique(alpha).tolist()) == {0, 255} and ((numbers > 0) == (alpha > 0)).all()
+    if agree and (indexed or (seen.min(-1) == seen.max(-1)).all()): return plain
+    if (seen == seen[0]).all(): return Image.fromarray(alpha)
+    if indexed: return image
+    raise BadFile(f'{name} shows one thing in its colours and another in its alpha channel: save the one that is meant as a grey picture.')
+
+# %% ../nbs/04a_files.ipynb #798e59df
+def mask_image(
+    image:Image.Image, # a mask in any mode
+    name:str, # for the message
+    grey:bool=False, # the user wants to cut greys: colours count as light and dark
+)->Image.Image: # mode L, P, 1, I or F
+    "A mask as a picture with one number for each pixel"
+    if image.mode == 'L': return image
+    image = _from_alpha(image, name)
+    if image.mode == 'P': return image.convert('L') if grey else _by_colour(image)
+    if image.mode in ('L', '1', 'F') or image.mode.startswith('I'): return image
+    with suppress(ValueError):  # a colour space that Pillow does not convert
+        image = image.convert('RGB')
+        if grey: return image.convert('L')
+        red, *others = (image.getchannel(c) for c in 'RGB')
+        if not any(ImageChops.difference(red, c).getbbox() for c in others): return red
+    raise BadFile(f'{name} holds colours, not the numbers of classes: save it in grey, or as a palette PNG whose pixel values are the labels.')
+
+# %% ../nbs/04a_files.ipynb #34701225
+def mask_numbers(
+    x:np.ndarray, # (H, W) yes and no, or numbers of any kind
+    name:str, # for the message
+    threshold:float=None, # from which number on it is the object
+)->np.ndarray: # (H, W) uint8
+    "The numbers of a mask as bytes"
+    if x.dtype == bool: return x.astype(np.uint8)
+    if x.dtype.kind not in 'iuf': raise BadFile(f'{name} has values of type {x.dtype}: give True and False, or whole numbers.')
+    if threshold is not None and np.isfinite(x).all(): return (x >= threshold).astype(np.uint8)
+    if x.dtype == np.uint8: return x
+    wrong = x[~((x >= 0) & (x <= 255) & (x == np.round(x)))]
+    if wrong.size:
+        raise BadFile(f'{name} holds values that are no labels, such as {wrong[0]:g} (labels are whole numbers from 0 to 255): give True and False, 0 and 1, '
+                      '0 and 255, or labels; or say from which number on it is the object, with --threshold (in Python threshold=).')
+    return x.astype(np.uint8)
 
 # %% ../nbs/04a_files.ipynb #67939baa
+def upright(
+    image:Image.Image, # decoded or not
+    name:str, # for the message
+)->Image.Image:
+    "A PIL image, decoded and turned as its EXIF data says, if that can be read"
+    try: image.load()
+    except (OSError, SyntaxError, ValueError) as e: raise BadFile(f'{name} cannot be decoded ({e}): it may be damaged.') from None
+    try: return ImageOps.exif_transpose(image)
+    except Exception: return image  # Pillow raises whatever it meets in damaged EXIF data
+
 def read_labels(
     path:Path, # PNG with label numbers as pixel values
 )->np.ndarray: # (H, W) uint8
     "A label map: 0 background, 255 ignored"
-    return np.array(_label_image(path))
+    return mask_numbers(np.array(_label_image(upright(open_image(path), named(path)), named(path))), named(path))
+
+def _label_image(image, name):
+    if image.mode in ('L', 'P', '1', 'F') or image.mode.startswith('I'): return mask_image(image, name)
+    raise BadFile(f'{name} holds colours (mode {image.mode}), not the numbers of classes: save it in grey, or as a palette PNG whose pixel values are the labels.')
 
 # %% ../nbs/04a_files.ipynb #205126d1
+def _histogram(image, name, threshold=None):
+    "How many pixels have each number from 0 to 255"
+    if image.mode in ('L', 'P') and threshold is None: return image.histogram()[:256]
+    return np.bincount(mask_numbers(np.asarray(image), name, threshold).ravel(), minlength=256).tolist()
+
 def count_labels(
     path:Path, # label map
 )->dict: # label -> pixels, background left out
-    "How many pixels each label has, without leaving Pillow"
-    return {c: n for c, n in enumerate(_label_image(path).histogram()[:256]) if n and c}
+    "How many pixels each label has, as a rule without leaving Pillow"
+    return {c: n for c, n in enumerate(_histogram(_label_image(open_image(path), named(path)), named(path))) if n and c}
+
+# %% ../nbs/04a_files.ipynb #dafe04bf
+def _doubt(counts, numbers):
+    "What cannot be told from the numbers of a mask alone: the rest of a sentence, or None"
+    among, labels = ', '.join(map(str, sorted(numbers)[:8])) + (', ...' if len(numbers) > 8 else ''), numbers - {0, 255}
+    say = 'with --foreground and --ignore (in Python foreground= and ignore=)'
+    if numbers == {255}: return ('is 255 everywhere, which may mean that all is object or that nothing counts: say which with --foreground 255 or '
+                                 '--ignore 255 (in Python foreground=255 or ignore=255)')
+    highest, covered = max(labels, default=0), sum(counts[n] for n in labels)
+    soft = (highest > 90 or highest > 33 and counts[255] >= covered) if 255 in numbers else highest > 191 and sum(n > 33 for n in labels) > 1 or len(labels) > 64
+    if soft: return (f'has {len(numbers)} grey values ({among}), as if its edges were soft: make it black and white first, cut it with --threshold 128 '
+                     f'(in Python threshold=128), or, if they are labels, say which are objects {say}')
+    if 0 not in numbers and len(labels) > 1: return f'holds {among} and no background (0): say which are objects {say}'
+
+# %% ../nbs/04a_files.ipynb #dd1c082b
+class Meaning(NamedTuple):
+    "What the numbers of a mask mean"
+    table:np.ndarray   # (256,) uint8: for each number its label; 0 background, 255 not to be counted
+    counts:dict        # label -> pixels, background and 255 among them
+    white:bool|None    # what 255 was taken for: True the object, False not to be counted, None: there is none, or the user has said it
+
+def understand(
+    counts:list, # pixels of each number from 0 to 255
+    name:str, # for the message
+    rule:MaskRule=MaskRule(), # what the user has said
+    one:bool=False, # there is only one class: its label becomes 1
+)->Meaning:
+    "The meaning of the numbers in a mask, or a sentence about what is doubtful"
+    numbers, table = {n for n, pixels in enumerate(counts) if pixels}, np.arange(256, dtype=np.uint8)
+    void, free = set(rule.ignore), numbers - rule.ignore
+    if rule.foreground:
+        if not numbers <= {0, 255}: void |= {255} - rule.foreground
+        for n in range(256): table[n] = (n if 0 < n < 255 else 1) if n in rule.foreground else 0
+    elif free and (doubt := _doubt(counts, free)): raise BadFile(f'{name} {doubt}.')
+    elif free <= {0, 255}: table[255] = 1
+    table[sorted(void)] = 255
+    labels = {int(table[n]) for n in numbers} - {0, 255}
+    if one and len(labels) > 1 and not rule.foreground:
+        raise BadFile(f'{name} holds the labels {", ".join(map(str, sorted(labels)))}, but its folder is of one class: say which are its objects with '
+                      '--foreground (in Python foreground=).')
+    if one: table[(table > 0) & (table < 255)] = 1
+    found = np.bincount(table, counts, 256).astype(int)
+    return Meaning(table, {c: int(found[c]) for c in found.nonzero()[0].tolist()}, None if 255 not in numbers or rule else bool(table[255] != 255))
 
 # %% ../nbs/04a_files.ipynb #b631e4d7
 def read_mask(
-    path:Path, # mask of one class: grey, black and white, palette or RGB
-)->np.ndarray: # (H, W) uint8: 1 object, 0 background
-    "A mask of one class: light pixels (or, where all are dark, those that are not zero) are the object"
-    image = open_image(path)
-    if image.mode == 'P' or image.mode.startswith('I') or image.mode == '1': values = np.asarray(image)
-    else: values = np.asarray(image.convert('L'))
-    return (values > (127 if values.max(initial=0) > 127 else 0)).astype(np.uint8)
+    path:Path, # mask of one class
+    rule:MaskRule=MaskRule(), # what the user has said
+)->np.ndarray: # (H, W) uint8: 1 object, 0 background, 255 not to be counted
+    "A mask of one class"
+    name = named(path)
+    image = mask_image(upright(open_image(path), name), name, rule.threshold is not None)
+    meaning = understand(_histogram(image, name, rule.threshold), name, rule, True)
+    return meaning.table.take(mask_numbers(np.asarray(image), name, rule.threshold))
+
+def count_mask(
+    path:Path, # mask of one class
+    rule:MaskRule=MaskRule(), # what the user has said
+)->Meaning: # whose counts are of 0, 1 and 255
+    "How many pixels of a mask are object, background and not to be counted, as a rule without leaving Pillow"
+    name = named(path)
+    image = mask_image(open_image(path), name, rule.threshold is not None)
+    return understand(_histogram(image, name, rule.threshold), name, rule, True)
+
+# %% ../nbs/04a_files.ipynb #f6ef519b
+def two_meanings(
+    read:list, # of (name, `Meaning`)
+):
+    "Refuse masks in which 255 means different things"
+    white, void = (next((name for name, m in read if m.white is what), None) for what in (True, False))
+    if white and void:
+        raise BadFile(f'255 is the object in {white}, but stands beside a label in {void}, where it is not counted: make them alike, or say what is meant '
+                      'with --foreground and --ignore (in Python foreground= and ignore=).')
+
+# %% ../nbs/04a_files.ipynb #b6c887d7
+def in_words(
+    masks:list, # counts of each: label -> pixels
+)->str:
+    "What was understood of some masks, on one line"
+    total = Counter()
+    for counts in masks: total.update(counts)
+    pixels, labels = max(sum(total.values()), 1), sorted(set(total) - {0, 255})
+    share = lambda n: f'{100*n/pixels:.1f}%'
+    shown = ', '.join(f'label {c} on {share(total[c])}' for c in labels) if len(labels) < 5 else \
+            f'{len(labels)} labels from {labels[0]} to {labels[-1]} on {share(sum(total[c] for c in labels))}'
+    return f'{len(masks):,} mask(s): {shown or "no label on any"} of the pixels, {share(total[255])} not counted'

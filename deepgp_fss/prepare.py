@@ -4,7 +4,7 @@
 
 # %% auto #0
 __all__ = ['read_sbd', 'save_labels', 'build_pascal', 'draw_object', 'draw_labels', 'read_annotations', 'build_coco', 'all_sets',
-           'check_item', 'check_counts', 'check_data', 'describe', 'contact_sheet']
+           'check_item', 'check_masks', 'check_counts', 'check_data', 'describe', 'contact_sheet']
 
 # %% ../nbs/06b_prepare.ipynb #518e8af3
 from collections import Counter
@@ -20,7 +20,7 @@ from scipy.io import loadmat
 
 from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, coco, coco_folds, coco_masks,
                                  find_coco, find_folder, find_voc, folder_set, in_parallel, pascal)
-from .files import BadFile, open_image, read_json, read_labels, read_mask, write_atomically
+from .files import BadFile, Meaning, count_mask, in_words, named, open_image, read_json, read_labels, two_meanings, upright, write_atomically
 from .shapes import FOLDS, IGNORE
 
 # %% ../nbs/06b_prepare.ipynb #2c3ae257
@@ -170,33 +170,47 @@ def all_sets(
     train_list:str='pfenet', # of PASCAL
     masks:str='full', # of COCO
     split:str='interleaved', # of COCO
+    **rule, # of `folder_set`
 )->list: # of (key into KNOWN, images, folds)
     "The splits of a data set and its folds"
     if name != 'shapes' and root is None: raise ValueError(f'{name} needs the folder where its files are.')
+    if name != 'folder' and any(v is not None for v in rule.values()): raise ValueError(f'{", ".join(rule)} are for masks in folders of your own, not for {name}.')
     if name == 'shapes': return [(('shapes', s), ShapesSet(s), FOLDS) for s in ('train', 'val')]
     if name == 'pascal':
         return [(('pascal', 'train', train_list), pascal(root, 'train', train_list), FOLDS), (('pascal', 'val'), pascal(root, 'val'), FOLDS)]
     if name == 'coco': return [(('coco', s), coco(root, s, masks), coco_folds(split)) for s in ('train', 'val')]
-    if name == 'folder': return [(('folder',), folder_set(root), ())]
+    if name == 'folder': return [(('folder',), folder_set(root, **rule), ())]
     raise ValueError(f'There is no data set {name!r}: choose shapes, pascal, coco or folder.')
 
 # %% ../nbs/06b_prepare.ipynb #ac7cd1a4
 def check_item(
     images:ImageSet, # set
     i:int, # which image
-)->str|None: # a sentence, or None if all is well
+)->str|Meaning: # a sentence about what is wrong, or, if all is well, what its mask means
     "Is there anything wrong with one image and its mask?"
     item = images.items[i]
     try:
-        size, one_class = open_image(item.image).size, isinstance(images, ClassFolder)
-        mask = read_mask(item.mask) if one_class else read_labels(item.mask)
-        if mask.shape != size[::-1] and mask.shape != images.image(i).shape[:2]:
-            return f'{item.image} is {size[0]}x{size[1]}, but its mask {item.mask.name} is {mask.shape[1]}x{mask.shape[0]}.'
-        if not one_class:
-            strange = [c for c in np.unique(mask).tolist() if c not in (0, IGNORE) and c > len(images.classes)]
-            if strange: return f'{item.mask} holds label {strange[0]}, but there are only {len(images.classes)} classes.'
-        elif not mask.any(): return f'{item.mask} is empty.'
+        (width, height), one_class = open_image(item.image).size, isinstance(images, ClassFolder)
+        if one_class: shape, meaning = upright(open_image(item.mask), named(item.mask)).size[::-1], count_mask(item.mask, images.rule)
+        else: labels = read_labels(item.mask); shape, meaning = labels.shape, Meaning(None, dict(zip(*(v.tolist() for v in np.unique(labels, return_counts=True)))), None)
+        if shape != (height, width) and shape != images.image(i).shape[:2]:
+            return f'{item.image} is {width}x{height}, but its mask {item.mask.name} is {shape[1]}x{shape[0]}.'
+        strange = [c for c in meaning.counts if len(images.classes) < c < IGNORE and not one_class]
+        if strange: return f'{item.mask} holds label {strange[0]}, but there are only {len(images.classes)} classes.'
+        if one_class and not meaning.counts.get(1): return f'{item.mask} is empty{f", with {images.rule}" if images.rule else ""}.'
+        return meaning
     except BadFile as e: return str(e)
+
+# %% ../nbs/06b_prepare.ipynb #5da7c0d8
+def check_masks(
+    images:ImageSet, # set
+    meanings:list, # of its masks, from `check_item`
+)->list: # sentences
+    "What is wrong with the masks of a set, taken together"
+    try: two_meanings([(item.mask, m) for item, m in zip(images.items, meanings)])
+    except BadFile as e: return [str(e)]
+    if any(set(m.counts) - {0, IGNORE} for m in meanings): return []
+    return [f'{images.title}: no mask shows any class, only 0 and 255, and 255 is not counted: save the object as 1.']
 
 # %% ../nbs/06b_prepare.ipynb #41a910bd
 def check_counts(
@@ -228,11 +242,13 @@ def check_data(
     lines, wrong = [], []
     for key, images, folds in all_sets(name, root, **options):
         if name == 'shapes': continue  # generated: there are no files
-        found = [s for s in in_parallel(partial(check_item, images), range(len(images)), f'checking {images.title}', workers, progress) if s]
+        meanings = list(in_parallel(partial(check_item, images), range(len(images)), f'checking {images.title}', workers, progress))
+        found = [m for m in meanings if isinstance(m, str)]
         wrong += found
         if found: lines.append(f'{images.title}: {len(images):,} images, {len(found):,} of them with something wrong'); continue
+        wrong += check_masks(images, meanings)
         counts, off = check_counts(key, images, () if part else folds)
-        lines += counts
+        lines += [*counts, f'{images.title}: {in_words([m.counts for m in meanings])}']
         if not part: wrong += off
     return lines, wrong
 

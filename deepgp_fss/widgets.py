@@ -8,6 +8,9 @@ __all__ = ['png', 'colours', 'painted', 'Explorer', 'titled', 'bar', 'explore_wi
 
 # %% ../nbs/12_widgets.ipynb #1be7ce2f
 import io
+import itertools
+import os
+import re
 import time
 from pathlib import Path
 
@@ -24,7 +27,7 @@ from .decision import decide, trained_weight
 from .encoders import Encoded
 from .episodes import Episodes, as_tv, collate, fit
 from .evaluation import count_pixels, episode_probability, evaluate
-from .files import BadFile
+from .files import BadFile, write_atomically
 from .learners import make_learner
 from .model import DeepGPNet, State, load_checkpoint, pad_to
 from .segmenter import FewShotSegmenter, as_image, bundled
@@ -344,10 +347,19 @@ class Workbench:
         segmenter:FewShotSegmenter, # not fitted
         images:dict=None, # name -> image in any form, to begin with
     ):
-        self.segmenter, self.images, self.taught, self.found = segmenter, {}, {}, {}
+        self.segmenter, self.images, self.taught, self.found, self.saved = segmenter, {}, {}, {}, {}
         for name, image in (images or {}).items(): self.put(name, image)
 
-    def put(self, name, image): "Add a photograph"; self.images[name] = as_image(image, name)
+    def put(self,
+        name:str, # of its file; another photograph of the same name gets a number
+        image, # in any form
+    )->str: # the name under which it is kept
+        "Add a photograph; one that is there already, under this name, is not added again"
+        image, stem, ending = as_image(image, name), Path(name).stem, Path(name).suffix
+        for n in itertools.count(1):
+            free = name if n == 1 else f'{stem} ({n}){ending}'
+            if free not in self.images: self.images[free] = image
+            if np.array_equal(self.images[free], image): return free
 
     def teach(self,
         name:str, # of a photograph
@@ -355,12 +367,11 @@ class Workbench:
     ):
         "Learn from a photograph and its mask; a second mask for the same photograph replaces the first"
         if not mask.any(): raise BadFile(f'There is nothing painted on {name}: paint the object first.')
-        if name in self.taught and len(self.taught) > 1:
-            self.segmenter.remove(list(self.taught).index(name))
-            del self.taught[name]
-        if name in self.taught or not self.taught: self.segmenter.fit([self.images[name]], [mask]); self.taught = {name: mask}
-        else: self.segmenter.add(self.images[name], mask); self.taught[name] = mask
-        self.found = {}
+        if set(self.taught) <= {name}: self.segmenter.fit([self.images[name]], [mask])
+        else:
+            self.segmenter.add(self.images[name], mask)  # if this is refused, the mask that was there stays
+            if name in self.taught: self.segmenter.remove(list(self.taught).index(name)); del self.taught[name]
+        self.taught[name], self.found = mask, {}
 
     def predict(self, name):
         "What the segmenter finds in a photograph"
@@ -368,14 +379,35 @@ class Workbench:
         if name not in self.found: self.found[name] = self.segmenter.predict(self.images[name])
         return self.found[name]
 
-    def save(self, folder):
-        "Write the masks of all photographs, and the fitted segmenter"
-        folder = Path(folder)
-        folder.mkdir(parents=True, exist_ok=True)
+    def files(self): # name of a photograph -> name of its mask's file
+        "File names for the masks, no two alike, not even on disks that do not tell x from X"
+        names = {}
         for name in self.images:
-            mask = self.taught[name] if name in self.taught else self.predict(name).mask
-            Image.fromarray((np.asarray(mask) > 0).astype(np.uint8)*255).save(folder/f'{Path(name).stem}_mask.png')
-        return self.segmenter.save(folder/'segmenter.safetensors')
+            plain = re.sub(r'[^\w .,()+=@#-]', '_', re.split(r'[/\\]', name)[-1]).encode()[:200].decode(errors='ignore')
+            names[name] = next(file for n in itertools.count(1) if (file := f'{plain}{"" if n == 1 else f" ({n})"}_mask.png').casefold()
+                               not in {f.casefold() for f in names.values()})
+        return names
+
+    def save(self,
+        folder:Path, # if files in it would be written over that this workbench has not written: folder (2), (3), ...
+    )->Path: # of the segmenter, beside the masks
+        "Write the masks of all photographs, and the fitted segmenter"
+        masks = {file: self.taught[name] if name in self.taught else self.predict(name).mask for name, file in self.files().items()}
+        place = next(p for n in itertools.count(1) if self._mine(p := Path(folder if n == 1 else f'{Path(folder)} ({n})'), [*masks, 'segmenter.safetensors']))
+        for file, mask in masks.items():
+            picture = Image.fromarray((np.asarray(mask) > 0).astype(np.uint8)*255)
+            write_atomically(place/file, lambda part: picture.save(part, format='PNG'))
+            self.saved[place.resolve()/file] = _stamp(place/file)
+        path = self.segmenter.save(place/'segmenter.safetensors')
+        self.saved[place.resolve()/path.name] = _stamp(path)
+        return path
+
+    def _mine(self, place, files):
+        "Are all of these files in a folder as this workbench has written them, or not there?"
+        there = [place.resolve()/f for f in files if os.path.lexists(place/f)]
+        return all(self.saved.get(p) == _stamp(p) for p in there)
+
+def _stamp(path): f = os.lstat(path); return f.st_size, f.st_mtime_ns
 
 # %% ../nbs/12_widgets.ipynb #5e4de386
 def paint_widget(
@@ -410,11 +442,12 @@ def paint_widget(
         return run
 
     def uploaded(change):
+        last = pick.value
         for file in change.new:
-            try: bench.put(file['name'], Image.open(io.BytesIO(bytes(file['content']))))
+            try: last = bench.put(file['name'], Image.open(io.BytesIO(bytes(file['content']))))
             except (OSError, ValueError): status.value = f'{file["name"]} cannot be read as an image.'
         pick.options = list(bench.images)
-        if change.new and change.new[-1]['name'] in bench.images: pick.value = change.new[-1]['name']
+        pick.value = last
 
     def learn():
         m = mask()

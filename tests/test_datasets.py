@@ -236,7 +236,7 @@ def test_a_stale_index_is_made_again(tmp_path):
     images = folder_set(tmp_path)
     areas, text = images.areas, images.index_file.read_text()
     assert read_index(images) == areas
-    for changed in (text.replace('index 1', 'index 0', 1), text.replace('12 masks', '11 masks'), text.replace('03\t', '33\t'), text[:-20], 'x', ''):
+    for changed in (text.replace('index 2', 'index 1', 1), text.replace('12 masks', '11 masks'), text.replace('03\t', '33\t'), text[:-20], 'x', ''):
         images.index_file.write_text(changed)
         assert read_index(folder_set(tmp_path)) is None
         assert folder_set(tmp_path).areas == areas

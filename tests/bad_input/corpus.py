@@ -566,11 +566,12 @@ MASK = scene(1)[1]
 soft = np.clip(np.add.outer(np.arange(64), np.arange(64))*3 - 60, 0, 255).astype(np.uint8)
 colours = np.zeros((64, 64, 3), np.uint8); colours[20:40, 20:40] = 200, 30, 90
 behind = np.zeros((64, 64, 4), np.uint8); behind[20:40, 20:40, 3] = 255
+cut_out = np.dstack([scene(1)[0], 255*np.roll(MASK, 8, 1)])
+trimap = np.where(MASK, 1, np.where(np.arange(64) < 5, 3, 2)).astype(np.uint8)
 for name, content, *says in (
     ('a mask of another size', MASK[:50], '1.png is 64x50', 'a mask has the size of its image'),
     ('a mask in colours', colours, '1.png holds colours', 'save it in grey'),
     ('a mask that is empty', MASK*0, '1.png is empty', 'must show the object'),
-    ('a mask whose object is only in its transparency', behind, '1.png is empty', 'must show the object'),
     ('a mask with soft edges that is nowhere quite white', np.minimum(soft, 250), '1.png', 'grey values', 'make it black and white first'),
     ('a mask with soft edges', soft, '1.png', 'grey values', 'make it black and white first'),
     ('a mask saved as JPEG and named .png', encoded(Image.fromarray(np.where(np.add.outer(np.arange(64), np.arange(64)) % 40 < 20, 255, 0).astype(np.uint8)),
@@ -583,6 +584,10 @@ for name, content, *says in (
     ('a mask with label 300', Image.fromarray(MASK.astype(np.uint16)*300), '1.png', 'from 0 to 255'),
     ('a mask cut off in the middle', encoded(Image.fromarray(scene()[0][..., 0]), 'PNG')[:500], '1.png cannot be read', 'replace or remove it'),
     ('an empty file as mask', b'', '1.png cannot be read', 'replace or remove it'),
+    ('a mask with one grey between black and white', 255*MASK - 127*MASK*np.eye(64, dtype=np.uint8), '1.png has 3 grey values', '--threshold 128'),
+    ('a mask that is white everywhere', MASK*0 + 255, '1.png is 255 everywhere', '--foreground 255'),
+    ('a raw trimap: 1 the object, 2 the background, 3 the border', trimap, '1.png holds 1, 2, 3 and no background', '--foreground and --ignore'),
+    ('a photograph cut out by its transparency, as mask', cut_out, '1.png', 'alpha channel', 'save the one that is meant'),
     ('the photograph itself as mask', Image.fromarray(scene(1)[0]), '1.png holds colours', 'save it in grey')):
     refused('mask', name, partial(mask_of, content=content), *says)
 dot = np.zeros((700, 700), np.uint8); dot[1, 1] = 2
@@ -601,9 +606,19 @@ def palette(labels):
     image.putpalette([v for i in range(256) for v in (i, 255 - i, i//2)])
     image.putdata(labels.ravel().tolist())
     return image
-works('mask', 'a mask that is white everywhere', 'the object is everywhere', lambda at: learns(at, MASK*0 + 255, [1]))
+works('mask', 'a mask that is 1 everywhere', 'the object is everywhere', lambda at: learns(at, MASK*0 + 1, [1]))
+works('mask', 'a mask whose object is only in its transparency', 'what is opaque is the object', lambda at: learns(at, behind, [1]))
 works('mask', 'a mask in black and white', 'white is the object', lambda at: learns(at, 255*MASK, [1]))
 works('mask', 'a mask of one bit', 'white is the object', lambda at: learns(at, Image.fromarray(MASK > 0), [1]))
+def shows(at, content):
+    "The object is where it is in the other mask, and nowhere else"
+    learns(at, content, [1])
+    assert f'label 1 on {100*MASK.mean():.1f}% of the pixels' in json.loads((at/'out/summary.json').read_text())['masks']
+def white_first():
+    image = Image.fromarray(1 - MASK).convert('P')
+    image.putdata((1 - MASK).ravel().tolist()); image.putpalette([255]*3 + [0]*3)
+    return image
+works('mask', 'a palette of white and black, white first', 'white is the object', lambda at: shows(at, white_first()))
 works('mask', 'a mask with label 7 beside 255', '7 is a label, 255 is not counted',
       lambda at: learns(at, np.where(MASK, 7, np.where(np.arange(64) < 5, 255, 0)).astype(np.uint8), [1, 7]))
 works('mask', 'a mask of labels with a palette', 'the labels count, not their colours', lambda at: learns(at, palette(MASK*9), [1, 9]))
@@ -663,15 +678,24 @@ negative = Image.fromarray(np.where(DRAWN, -3, 0).astype(np.int32))
 for name, do, *says in (
     ('a photograph cut off in the middle', in_data('images/03.jpg', JPEG[:300]), '03.jpg cannot be read', 'replace or remove it'),
     ('a photograph of another size than its label map', in_data('images/03.jpg', scene(3)[0]), '03.jpg is 64x64', 'its mask 03.png is 48x40'),
-    ('a label map in colours', in_data('masks/03.png', scene(3, 40, 48)[0]), '03.png holds colours', 'save it as a grey or palette PNG'),
-    ('a label map of 16 bits with label 300', in_data('masks/03.png', Image.fromarray(DRAWN.astype(np.uint16)*75)), '03.png holds label 300', '0 to 255'),
+    ('a label map in colours', in_data('masks/03.png', scene(3, 40, 48)[0]), '03.png holds colours', 'as a palette PNG'),
+    ('a label map of 16 bits with label 300', in_data('masks/03.png', Image.fromarray(DRAWN.astype(np.uint16)*75)), '03.png holds values that are no labels, such as 300', '0 to 255'),
     ('a label map with a label that no class has', in_data('masks/03.png', DRAWN*2), '03.png holds label 8', 'only 4 classes'),
     ('a label map with a negative label', in_data('masks/03.png', encoded(negative, 'TIFF')), '03.png', '-3'),
     ('a floating label map of values that are no numbers', in_data('masks/03.png', encoded(Image.fromarray(np.full((40, 48), np.nan, np.float32)), 'TIFF')),
-     '03.png', 'save it as a grey or palette PNG'),
+     '03.png holds values that are no labels, such as nan'),
     ('a label map that is an empty file', in_data('masks/03.png', b''), '03.png cannot be read', 'replace or remove it'),
     ('a mask of one class that is empty', in_data('class3/3.png', DRAWN*0, source=class_folders), '3.png is empty'),
     ('a mask of one class that is damaged', in_data('class3/3.png', PNG[:200], source=class_folders), '3.png cannot be read', 'replace or remove it'),
+    ('a mask of one class with soft edges', in_data('class3/3.png', 255*(DRAWN > 0).astype(np.uint8) - 90*np.eye(40, 48, dtype=np.uint8)*(DRAWN > 0), source=class_folders),
+     '3.png has 3 grey values', '--threshold 128'),
+    ('a raw trimap in a folder of one class', in_data('class3/3.png', 1 + (DRAWN > 0).astype(np.uint8), source=class_folders), '3.png holds 1, 2 and no background', '--foreground'),
+    ('two labels in a folder of one class', in_data('class3/3.png', DRAWN//4 + np.eye(40, 48, dtype=np.uint8)*DRAWN//4, source=class_folders), '3.png holds the labels 1, 2',
+     'one class', '--foreground'),
+    ('255 the object in one mask, and not counted in another', in_data('class3/3.png', np.where(DRAWN, 1, 255*np.eye(40, 48)).astype(np.uint8), source=class_folders),
+     '255 is the object in', 'make them alike'),
+    ('label maps of 0 and 255', lambda at: check('folder', changed_folder(at, lambda d: [write(d/f'masks/{i:02}.png', np.where(DRAWN, 255, 0).astype(np.uint8)) for i in range(12)])),
+     'no mask shows any class', 'save the object as 1'),
     ('a mask of one class of another size', in_data('class3/3.png', MASK, source=class_folders), '3.jpg is 48x40', '3.png is 64x64')):
     refused('data file', name, do, *says)
 
@@ -1443,7 +1467,7 @@ option('deepgp_train', '--cache_limit -1', lambda at: train(at, *'--cache true -
        '--cache_limit')
 option('deepgp_train', '--cache_limit nan', lambda at: train(at, *'--cache true --augment false --freeze_backbone true --cache_limit nan'.split()),
        '--cache_limit')
-for words, *says in (('--data folds=1', '4 classes cannot make 1 folds'), ('--data folds=9', '4 classes cannot make 9 folds'), ('--data folds=some', 'folds'),
+for words, *says in (('--data folds=1', '4 classes cannot make 1 folds'), ('--data folds=9', '4 classes cannot make 9 folds'), ('--data folds=some', 'folds'), ('--data foreground=cat', 'foreground takes numbers'),
                      ('--fold 4 --data', 'fold must be from 0 to 3'), ('--data train_list=aug', 'folder', 'train_list')):
     option('deepgp_train', f'--dataset folder {words}', lambda at,
            words=words: train(at, '--recipe', 'shapes', '--dataset', 'folder', '--root', folder(), *words.split()), *says)
@@ -1494,12 +1518,24 @@ for words, *says in (
     ('--classes', '--classes', 'expected at least one argument'), ('--weights w.pth', 'not both', 'give --model or --weights'),
     ('--backbone resnet18', '--backbone', '--weights'), ('--download', '--download', '--weights'), ('--force=yes', '--force', 'ignored explicit argument'),
     ('--cpu=no', '--cpu', 'ignored explicit argument'), ('--model gone', "'gone'", 'give a checkpoint'), ('--supprt x', 'unrecognized arguments: --supprt'),
-    ('--sup x', 'unrecognized arguments: --sup')):
+    ('--sup x', 'unrecognized arguments: --sup'), ('--foreground cat', 'foreground takes numbers', "'cat'"), ('--foreground', '--foreground', 'at least one argument'),
+    ('--foreground 9', '0.png is empty, with foreground 9'), ('--ignore 256', 'ignore takes numbers', 'from 0 to 255'), ('--ignore 1', '0.png is empty, with ignore 1'),
+    ('--foreground 1 --ignore 1,3', '1 cannot be both'), ('--threshold soft', 'threshold must be a number', "'soft'"), ('--threshold 0', 'threshold must be a number above 0'),
+    ('--threshold 128', '0.png is empty, with threshold 128'), ('--threshold 128 --foreground 1', 'threshold goes without foreground')):
     option('deepgp_segment', words, lambda at, words=words: segment(at, write(at/'a.jpg', JPEG), more=words.split()), *says)
 for left in ('support', 'query', 'out'):
     option('deepgp_segment', f'no --{left}', lambda at, left=left: run('deepgp_segment',
         *(w for o in ('support', 'query', 'out') if o != left for w in (f'--{o}', at))), 'required', f'--{left}')
 option('deepgp_segment', '--out, a file', lambda at: segment(at, write(at/'a.jpg', JPEG), out='a.jpg'), 'a.jpg cannot be written', 'choose another --out')
+for where, place in (('the support folder', 'known'), ('a folder in the support folder', 'known/results'), ('the query folder', 'new'), ('a folder deep in the query folder', 'new/a/b'),
+                     ('the support folder, by a link', 'link')):
+    option('deepgp_segment', f'--out in {where}, with --force', lambda at, place=place: among(at, place), 'choose another --out', 'come from')
+def among(at, place):
+    copied(support(), at/'known'), write(at/'new/a.jpg', JPEG), (at/'link').symlink_to(at/'known')
+    files = lambda: {p: p.read_bytes() for p in at.rglob('*') if p.is_file()}
+    before = files()
+    try: segment(at, at/'new', known=at/'known', out=place, more=['--force'])
+    finally: assert files() == before
 option('deepgp_segment', '--query without a file', lambda at: run('deepgp_segment', '--support', support(), '--out', at/'out', '--query'), '--query',
        'expected at least one argument')
 
@@ -1534,6 +1570,9 @@ for words, *says in (
     ('check pascal {voc} --part=x', '--part', 'ignored explicit'),
     ('info folder {folder} --min_area big', '--min_area', WHOLE), ('info folder {folder} --min_area 0', 'min_area must be at least 1'),
     ('info folder {folder} --min_area -1', 'min_area must be at least 1'), ('info folder {folder} --min_area 99999', 'lower min_area'),
+    ('check folder {folder} --foreground cat', 'foreground takes numbers', "'cat'"), ('check folder {folder} --ignore 256', 'ignore takes numbers'),
+    ('check folder {folder} --threshold soft', 'threshold must be a number'), ('check folder {folder} --foreground 1', 'has label maps', 'classes.txt'),
+    ('check pascal {voc} --foreground 1', 'not for pascal'),
     ('info folder {folder} --colour red', 'unrecognized arguments: --colour')):
     option('deepgp_data', words.format(**SHOWN) or 'nothing at all', lambda at,
            words=words: run('deepgp_data', *words.format(voc=voc(), coco=coco(), built=built_coco() if '{built}' in words else '', folder=folder()).split()),
