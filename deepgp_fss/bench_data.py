@@ -150,9 +150,9 @@ def bench_cache(
         find_damaged(cache, data.queries, progress=False)
         checking = (time.perf_counter() - start)/len(data.queries)
         loaders = {name: iter(episode_loader(Episodes(data, shots, size, length=10**6, how=None, features=f), batch)) for name, f in (('images', None), ('kept', cache))}
-        seconds = {name: [] for name in (*loaders, 'read', 'sums')}
+        seconds, which = {name: [] for name in (*loaders, 'read', 'sums')}, np.resize(data.queries, (1 + shots)*batch)
         for _ in range(repeats + 1):
-            for name, spent in zip(('read', 'sums'), time_checksums(cache, data.queries[:batch], data.queries[batch:(1 + shots)*batch])): seconds[name].append(spent)
+            for name, spent in zip(('read', 'sums'), time_checksums(cache, which[:batch], which[batch:])): seconds[name].append(spent)
             for name, loader in loaders.items():
                 start = time.perf_counter()
                 episode = next(loader)
