@@ -62,11 +62,16 @@ def test_one_split_alone(command, tmp_path, lost):
     assert code == 0 and 'val2014: 3 label maps, 3 of them made now' in out and f'COCO 2014, train, is not there: {tmp_path/lost} is missing' in out, err
     code, out, err = command('check', 'coco', tmp_path, part=True)
     assert code == 0 and 'train, is not there' in out and 'COCO 2014, val, full masks: images: 3' in out, err
-    code, out, err = command('info', 'coco', tmp_path, out=tmp_path/'figures', min_area=1)
-    assert code == 0 and 'train, is not there' in out and 'COCO 2014, val' in out, err
     assert open_data('coco', tmp_path, 2, min_area=1).test
     with pytest.raises(BadFile, match='COCO 2014, train, is not there: .* is missing'): open_data('coco', tmp_path, 2, min_area=1).train
     with pytest.raises(BadFile, match='is missing'): build_coco(tmp_path, ['train', 'val'], progress=False)  # asked for by name
+
+
+def test_info_of_one_split(command, tmp_path):
+    make_coco(tmp_path)
+    build_coco(tmp_path, progress=False)
+    code, out, err = command('info', 'coco', tmp_path, out=tmp_path/'figures', min_area=1)
+    assert code == 0 and 'train, is not there' in out and 'COCO 2014, val' in out and (tmp_path/'figures/contact_coco_val.png').exists(), err
 
 
 def test_neither_split(tmp_path):
