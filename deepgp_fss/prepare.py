@@ -9,6 +9,7 @@ __all__ = ['ONLY_PART', 'read_sbd', 'save_labels', 'build_pascal', 'draw_object'
 
 # %% ../nbs/06b_prepare.ipynb #518e8af3
 from collections import Counter
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from scipy.io import loadmat
 
 from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, coco, coco_folds, coco_lacks,
                                  coco_masks, coco_year, find_coco, find_folder, find_voc, folder_set, in_parallel, pascal, read_list)
-from .files import BadFile, open_image, read_json, read_labels, read_mask, write_atomically
+from .files import BadFile, locked, open_image, read_json, read_labels, read_mask, write_atomically
 from .shapes import FOLDS, IGNORE
 
 # %% ../nbs/06b_prepare.ipynb #2c3ae257
@@ -43,6 +44,14 @@ def save_labels(
     "Write a label map whole or not at all"
     write_atomically(path, lambda part: Image.fromarray(labels).save(part, format='png'))
 
+# %% ../nbs/06b_prepare.ipynb #666fb98d
+@contextmanager
+def _alone(out):
+    "Write label maps while nobody else does, without what killed builds have left"
+    with locked(out, wait=True):
+        for old in out.glob('.*.part'): old.unlink(missing_ok=True)
+        yield
+
 # %% ../nbs/06b_prepare.ipynb #c88f5b29
 def build_pascal(
     root:Path, # VOCdevkit, or VOC2012 with JPEGImages and SegmentationClass
@@ -56,11 +65,14 @@ def build_pascal(
     out = voc/'SegmentationClassAug'
     sources = {p.stem: p for folder, ending in ((cls, 'mat'), (voc/'SegmentationClass', 'png')) for p in sorted(folder.glob(f'*.{ending}'))}
     if not sources: raise BadFile(f'Neither {cls} nor {voc/"SegmentationClass"} holds any label map.')
-    todo = [(name, p) for name, p in sorted(sources.items()) if not (out/f'{name}.png').exists()]
+    def lacking(): return [(name, p) for name, p in sorted(sources.items()) if not (out/f'{name}.png').exists()]
     def convert(job):
         name, source = job
         save_labels(out/f'{name}.png', read_sbd(source) if source.suffix == '.mat' else read_labels(source))
-    for _ in in_parallel(convert, todo, 'label maps of PASCAL', workers, progress): pass
+    if not lacking(): return out, 0, len(sources)
+    with _alone(out):
+        todo = lacking()
+        for _ in in_parallel(convert, todo, 'label maps of PASCAL', workers, progress): pass
     return out, len(todo), len(sources)
 
 # %% ../nbs/06b_prepare.ipynb #f6b1208f
@@ -169,14 +181,15 @@ def build_coco(
         path, out = find_coco(root)/f'annotations/instances_{split}{year}.json', coco_masks(root, split, masks)
         images, of, labels_of = read_annotations(path)
         wanted, missing = coco_wanted(root, split, images, of)
-        todo = [(i, name) for i, name in wanted if not (out/f'{name}.png').exists()]
         def draw(job):
             i, name = job
             try: save_labels(out/f'{name}.png', draw_labels(of[i], images[i]['height'], images[i]['width'], labels_of, masks))
             except (BadFile, KeyError) as e: raise BadFile(f'{path}, image {i}: {e}.') from None
-        for _ in in_parallel(draw, todo, f'label maps of COCO, {split}', workers, progress): pass
-        for name, names in (('missing', missing), ('list', [n for _, n in wanted])):
-            write_atomically(out/f'{name}.txt', lambda part: part.write_text(''.join(f'{n}\n' for n in names), encoding='utf-8'))
+        with _alone(out):
+            todo = [(i, name) for i, name in wanted if not (out/f'{name}.png').exists()]
+            for _ in in_parallel(draw, todo, f'label maps of COCO, {split}', workers, progress): pass
+            for name, names in (('missing', missing), ('list', [n for _, n in wanted])):
+                write_atomically(out/f'{name}.txt', lambda part: part.write_text(''.join(f'{n}\n' for n in names), encoding='utf-8'))
         result[split] = out, len(todo), len(wanted)
     return result
 

@@ -10,6 +10,7 @@ from deepgp_fss.encoders import SmallEncoder
 from deepgp_fss.episodes import Episodes, episode_loader
 from deepgp_fss.features import FeatureCache, fill, find_damaged
 from deepgp_fss.files import BadFile
+from deepgp_fss.training import make_config, read_log, train
 
 SMALL = dict(name='shapes', n_train=40, n_val=40, side=48)
 DAMAGED = 'are damaged: start the same command again'
@@ -146,3 +147,15 @@ def test_fingerprints_of_every_kind_of_set(tmp_path):
     sets = [dict(), dict(seed=1), dict(side=64), dict(difficulty='outline')]
     prints = [ShapesSet(split, n=20, **how).fingerprint(i) for split in ('train', 'val') for how in sets for i in (0, 1)]
     assert len(set(prints)) == len(prints)
+
+
+def test_a_training_on_damaged_features_mends_them_and_goes_the_same_way(tmp_path, capsys):
+    def run(name):
+        config = make_config('shapes', SMALL, iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16, freeze_backbone=True, augment=False, cache=True)
+        train(config, tmp_path/name, progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
+        return [row['loss'] for row in read_log(tmp_path/name/'log.csv')]
+    first = run('first')
+    path = next((tmp_path/'features').glob('*/map0.f16'))
+    path.write_bytes(bytes(path.stat().st_size))
+    assert run('second') == first
+    assert capsys.readouterr().err.count('were damaged: they are computed again') == 1

@@ -130,3 +130,12 @@ def test_counts_of_folds_may_be_a_little_off(monkeypatch):
     for known, wrong in ((100, 0), (99, 0), (102, 1), (96, 1)):
         monkeypatch.setitem(prepare.KNOWN, ('coco', 'val'), KNOWN['coco', 'val'] | dict(images=99, folds=(known,)))
         assert len(check_counts(('coco', 'val', 'interleaved', 'full'), Drawn(), ((1,),))[1]) == wrong
+
+
+def test_what_a_killed_build_has_left_is_removed(tmp_path):
+    make_coco(tmp_path)
+    left = tmp_path/'deepgp_masks/full/val2014/.COCO_val2014_000000000009.png.123.part'
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b'half')
+    build_coco(tmp_path, progress=False)
+    assert {p.name[-5:] for p in left.parent.iterdir()} == {'1.png', '3.png', '9.png', 't.txt', 'g.txt'}
