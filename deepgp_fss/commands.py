@@ -38,7 +38,7 @@ from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
 from .model import ModelConfig, for_prediction, load_checkpoint
 from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
-from .prepare import all_sets, build_coco, build_pascal, check_data, coco_gaps, contact_sheet, describe
+from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
 from .scale import bench_scale, scale_report
 from .segmenter import FewShotSegmenter, bundled
 from .training import RECIPES, Recipe, make_config, train
@@ -111,6 +111,7 @@ def _build(name, root, sbd, masks, workers, **_):
     elif name == 'coco':
         for split, (folder, made, total) in build_coco(root, masks=masks, workers=workers).items():
             print(f'{folder}: {total:,} label maps, {made:,} of them made now')
+        from deepgp_fss.prepare import coco_gaps
         for sentence in sum(coco_gaps(root, masks), []): print(sentence)
     else: raise ValueError(f'there is nothing to build for {name!r}: choose pascal or coco.')
 
@@ -125,7 +126,9 @@ def _check(name, root, part, workers, options, **_):
 # %% ../nbs/13_commands.ipynb #206b4951
 def _info(name, root, min_area, out, options, **_):
     min_area = min_area or (144 if name == 'shapes' else MIN_AREA)
-    if name == 'coco': print('\n'.join([f'{options["split"]} split, {options["masks"]} masks', *sum(coco_gaps(root, options['masks']), [])]))
+    if name == 'coco':
+        from deepgp_fss.prepare import coco_gaps
+        print('\n'.join([f'{options["split"]} split, {options["masks"]} masks', *sum(coco_gaps(root, options['masks']), [])]))
     for key, images, folds in all_sets(name, root, **options):
         print(describe(images, folds, min_area))
         data = FewShotData(images, tuple(range(1, len(images.classes) + 1)), min_area)

@@ -144,7 +144,7 @@ def find_damaged(
     "Read kept features, and compare them with their checksums"
     maps, marks = cache._open('r')
     kept, damaged = [int(i) for i in which if marks['done'][i]], []
-    intact = in_parallel(lambda i: same([m[i] for m in maps], marks['sums'][i]), kept, 'checking kept features', progress=progress)
+    intact = in_parallel(lambda i: same([m[i] for m in maps], marks['sums'][i]), kept, 'checking kept features', progress=progress and bool(kept))
     for i, well in zip(kept, intact):
         if not well: damaged.append(i)
         if asked: break
