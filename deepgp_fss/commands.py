@@ -66,7 +66,7 @@ def deepgp_data(
     name:Param('the data set: pascal, coco, folder or shapes', str),
     root:Param('the folder it is in; shapes needs none', str, opt=False, nargs='?')=None,
     sbd:Param('build pascal: the folder of SBD', str)=None,
-    masks:Param('coco: full (all polygons, crowds ignored) or compat (first polygon of each object)', str)='full',
+    masks:Param('coco: full (all polygons, crowds ignored; nearest to published lists) or compat (first polygon of each object)', str)='full',
     split:Param('coco: interleaved (the paper) or contiguous', str)='interleaved',
     train_list:Param('pascal: pfenet (5,953 images), aug (10,582) or a list file', str)='pfenet',
     part:Param('check: this is only a part of the data set, so do not compare counts', store_true)=False,
@@ -97,6 +97,8 @@ def _build(name, root, sbd, masks, workers, **_):
     elif name == 'coco':
         for split, (folder, made, total) in build_coco(root, masks=masks, workers=workers).items():
             print(f'{folder}: {total:,} label maps, {made:,} of them made now')
+        from deepgp_fss.prepare import coco_gaps
+        for sentence in sum(coco_gaps(root, masks), []): print(sentence)
     else: raise ValueError(f'there is nothing to build for {name!r}: choose pascal or coco.')
 
 # %% ../nbs/13_commands.ipynb #ed0c47d7
@@ -115,7 +117,9 @@ def _info(name, root, min_area, out, options, **_):
     from deepgp_fss.prepare import all_sets, contact_sheet, describe
     from deepgp_fss.visualize import save_fig
     min_area = min_area or (144 if name == 'shapes' else MIN_AREA)
-    if name == 'coco': print(f'{options["split"]} split, {options["masks"]} masks')
+    if name == 'coco':
+        from deepgp_fss.prepare import coco_gaps
+        print('\n'.join([f'{options["split"]} split, {options["masks"]} masks', *sum(coco_gaps(root, options['masks']), [])]))
     for key, images, folds in all_sets(name, root, **options):
         print(describe(images, folds, min_area))
         data = FewShotData(images, tuple(range(1, len(images.classes) + 1)), min_area)

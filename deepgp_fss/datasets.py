@@ -5,24 +5,26 @@
 # %% auto #0
 __all__ = ['PASCAL_CLASSES', 'COCO_CLASSES', 'INDEX_VERSION', 'KNOWN', 'IMAGE_ENDINGS', 'MIN_AREA', 'WHOLE', 'coco_folds',
            'transfer_folds', 'Item', 'select_class', 'ImageSet', 'read_index', 'in_parallel', 'build_index',
-           'read_list', 'find_folder', 'find_voc', 'pascal_names', 'pascal', 'find_coco', 'coco_masks', 'coco',
-           'read_upright', 'LabelMapFolder', 'ClassFolder', 'read_classes', 'one_each', 'folder_set', 'ShapesSet',
-           'FewShotData', 'Fold', 'open_data', 'shapes_fold', 'pascal_fold', 'coco_fold', 'transfer_fold',
-           'folder_fold', 'Subset']
+           'read_list', 'find_folder', 'find_voc', 'pascal_names', 'pascal', 'find_coco', 'coco_lacks', 'coco_year',
+           'coco_masks', 'coco', 'read_upright', 'LabelMapFolder', 'ClassFolder', 'read_classes', 'one_each',
+           'folder_set', 'ShapesSet', 'FewShotData', 'Fold', 'open_data', 'shapes_fold', 'pascal_fold', 'coco_fold',
+           'transfer_fold', 'folder_fold', 'Subset']
 
 # %% ../nbs/06_datasets.ipynb #87d74666
+import hashlib
 import os
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from PIL import ImageOps
+from PIL import Image, ImageOps
 
 from .config import DATASETS
-from .files import (BadFile, MaskRule, cache_dir, cores, count_labels, count_mask, named, naming, open_image, progress_bar, read_image, read_labels,
-                              read_mask, to_rgb, upright, writable)
+from .files import (FORMATS, BadFile, MaskRule, cache_dir, cores, count_labels, count_mask, locked, named, naming, open_image, progress_bar,
+                              read_image, read_labels, read_mask, to_rgb, upright, writable)
 from .shapes import FOLDS, IGNORE, Shapes, draw_shapes
 
 # %% ../nbs/06_datasets.ipynb #cde1b5d2
@@ -111,8 +113,11 @@ INDEX_VERSION = 2
 
 def _stamp(images):
     "First line of an index: what it was made from"
-    newest = max(os.stat(item.mask).st_mtime_ns for item in images.items)
-    return f'# deepgp_fss index {INDEX_VERSION}, {len(images)} masks, newest {newest}'
+    digest = hashlib.sha256()
+    for item in images.items:
+        f = os.stat(item.mask)
+        digest.update(f'{item.name}\t{f.st_size}\t{f.st_mtime_ns}\n'.encode(errors='surrogateescape'))
+    return f'# deepgp_fss index {INDEX_VERSION}, {len(images)} masks, {digest.hexdigest()}'
 
 # %% ../nbs/06_datasets.ipynb #e8d98f68
 def _index_line(name, areas):
@@ -144,10 +149,12 @@ def read_index(
         if [name for name, _ in lines] == [item.name for item in images.items]: return [areas for _, areas in lines]
 
 # %% ../nbs/06_datasets.ipynb #e24fea62
+def _digest(path): "16 hexadecimal digits that stand for a path"; return hashlib.sha256(os.fsencode(Path(path).absolute())).hexdigest()[:16]
+
 def _index_places(images):
-    "Beside the data and, for read-only data, in the user's cache"
+    "Beside the data and, for read-only data, in the user's cache, where no two data sets share a name"
     path = images.index_file
-    return path, cache_dir()/'index'/('_'.join(path.absolute().parts[1:]))
+    return path, cache_dir()/'index'/f'{path.stem}_{_digest(path)}.txt'
 
 # %% ../nbs/06_datasets.ipynb #8a9d2893
 def in_parallel(
@@ -177,12 +184,16 @@ def build_index(
     progress:bool=True, # show a bar
 )->list: # areas of each image
     "Count the labels of every mask, and keep the result as text"
-    stamp = _stamp(images)
     path = next((p for p in _index_places(images) if writable(p.parent)), None)
     if path is None:
         raise BadFile(f'The index of {images.title} can be written neither beside the data nor into {cache_dir()}: set '
                       'DEEPGP_FSS_CACHE to a folder that can be written.')
-    part = path.with_name(path.name + '.part')
+    with locked(path.parent, wait=True): return read_index(images) or _count_all(images, path, workers, progress)
+
+# %% ../nbs/06_datasets.ipynb #f52dbca3
+def _count_all(images, path, workers, progress):
+    "Write the index, from where the last attempt stopped"
+    stamp, part = _stamp(images), path.with_name(path.name + '.part')
     done = _read_lines(part, stamp)
     done = done if [n for n, _ in done] == [item.name for item in images.items[:len(done)]] else []
     areas = [a for _, a in done]
@@ -192,7 +203,7 @@ def build_index(
         for i, counted in zip(todo, in_parallel(images.count, todo, f'indexing {images.title}', workers, progress)):
             f.write(_index_line(images.name(i), counted))
             areas.append(counted)
-    os.replace(part, path)
+    with suppress(FileNotFoundError): os.replace(part, path)
     return areas
 
 # %% ../nbs/06_datasets.ipynb #1f7bb30b
@@ -262,30 +273,50 @@ def pascal(
     if not masks.is_dir():
         raise BadFile(f'{masks} is missing: make it from VOC and SBD with deepgp_data build pascal {root} --sbd FOLDER_OF_SBD.')
     items = [Item(n, voc/f'JPEGImages/{n}.jpg', masks/f'{n}.png') for n in pascal_names(voc, split, train_list)]
-    kind = '' if split == 'val' else f'_{train_list}' if train_list in ('pfenet', 'aug') else f'_{Path(train_list).stem}'
+    kind = '' if split == 'val' else f'_{train_list}' if train_list in ('pfenet', 'aug') else f'_list_{_digest(train_list)}'
     return ImageSet(items, PASCAL_CLASSES, f'PASCAL VOC 2012, {split}', masks.parent/f'deepgp_index/{split}{kind}.txt')
 
 # %% ../nbs/06_datasets.ipynb #de149da8
-def find_coco(root): return find_folder(root, ('.', 'COCO2014', 'coco'), ('annotations',), 'COCO 2014')
+def find_coco(root): return find_folder(root, ('.', 'COCO2014', 'COCO2017', 'coco'), ('annotations',), 'COCO')
+
+def coco_lacks(
+    root:Path, # folder of COCO
+    split:str, # 'train' or 'val'
+    year:int, # 2014 or 2017
+)->str|None: # what to say, or None if annotations and photographs are there
+    "What a split of COCO lacks"
+    root = find_coco(root)
+    annotations, photographs = root/f'annotations/instances_{split}{year}.json', root/f'{split}{year}'
+    if not annotations.exists(): return f'{annotations} is missing: it is in COCO\'s "{year} Train/Val annotations".'
+    if not photographs.is_dir(): return f'{photographs} is missing: it is in COCO\'s "{year} {split.capitalize()} images".'
+
+# %% ../nbs/06_datasets.ipynb #b389714d
+def coco_year(
+    root:Path, # folder of COCO
+)->int: # 2014 or 2017
+    "2014, the year of the published split, unless only 2017 is there"
+    there = lambda year: any(coco_lacks(root, split, year) is None for split in ('train', 'val'))
+    return 2017 if there(2017) and not there(2014) else 2014
 
 def coco_masks(root, split, masks):
     "Folder of the label maps that `deepgp_data build coco` makes"
-    return find_coco(root)/f'deepgp_masks/{masks}/{split}2014'
+    return find_coco(root)/f'deepgp_masks/{masks}/{split}{coco_year(root)}'
 
 # %% ../nbs/06_datasets.ipynb #75b64ac6
 def coco(
-    root:Path, # folder with annotations/, train2014/ and val2014/
+    root:Path, # folder with annotations/, train2014/ and val2014/, or those of 2017
     split:str='train', # or 'val'
     masks:str='full', # 'full' or 'compat'
 )->ImageSet:
-    "COCO 2014: images with at least one annotation, by number"
+    "COCO: images with at least one annotation, by number"
     if split not in ('train', 'val'): raise ValueError(f"split must be 'train' or 'val', not {split!r}.")
     if masks not in ('full', 'compat'): raise ValueError(f"masks must be 'full' or 'compat', not {masks!r}.")
-    folder = coco_masks(root, split, masks)
+    folder, year = coco_masks(root, split, masks), coco_year(root)
     if not (folder/'list.txt').exists():
+        if lacks := coco_lacks(root, split, year): raise BadFile(f'COCO {year}, {split}, is not there: {lacks}')
         raise BadFile(f'The label maps of COCO are not there (or only in part): make them with deepgp_data build coco {root} --masks {masks}.')
-    items = [Item(n, find_coco(root)/f'{split}2014/{n}.jpg', folder/f'{n}.png') for n in read_list(folder/'list.txt')]
-    return ImageSet(items, COCO_CLASSES, f'COCO 2014, {split}, {masks} masks', folder.with_name(f'{split}2014_index.txt'))
+    items = [Item(n, find_coco(root)/f'{split}{year}/{n}.jpg', folder/f'{n}.png') for n in read_list(folder/'list.txt')]
+    return ImageSet(items, COCO_CLASSES, f'COCO {year}, {split}, {masks} masks', folder.with_name(f'{split}{year}_index.txt'))
 
 # %% ../nbs/06_datasets.ipynb #7cdc2b2f
 KNOWN = {
@@ -293,7 +324,7 @@ KNOWN = {
     ('pascal', 'train', 'pfenet'): dict(images=5_953),
     ('pascal', 'train', 'aug'): dict(images=10_582),
     ('coco', 'train'): dict(images=82_081),
-    ('coco', 'val'): dict(images=40_137, folds=(26_052, 15_305, 13_138, 12_640))}
+    ('coco', 'val'): dict(images=40_137, folds=(26_052, 15_305, 13_138, 12_640), of=('interleaved', 'full'), within=.02)}
 
 # %% ../nbs/06_datasets.ipynb #96bcb48c
 IMAGE_ENDINGS = '.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff'
@@ -307,10 +338,19 @@ def read_upright(
     if image.size[::-1] != tuple(shape): image = ImageOps.exif_transpose(image)
     return np.array(to_rgb(image))
 
+# %% ../nbs/06_datasets.ipynb #547df0ae
+def _header_size(path):
+    "(width, height) of an image, without decoding it; None if that cannot be told"
+    try:
+        if not Path(path).is_file(): return None  # a pipe would wait for ever
+        with Image.open(path, formats=FORMATS) as image: return image.size
+    except (OSError, SyntaxError, ValueError, Image.DecompressionBombError): return None
+
 # %% ../nbs/06_datasets.ipynb #a389eab9
 class LabelMapFolder(ImageSet):
     "Photographs in one folder, label maps in another, names of the classes in `classes.txt`"
     def image(self, i): item = self.items[i]; return read_upright(item.image, upright(open_image(item.mask), named(item.mask)).size[::-1])
+    def fingerprint(self, i): return f'{super().fingerprint(i)} {_header_size(self.items[i].mask)}'  # which decides how the photograph lies
 
 # %% ../nbs/06_datasets.ipynb #ebbc3522
 class ClassFolder(LabelMapFolder):
@@ -520,14 +560,16 @@ def pascal_fold(fold, root, train_list='pfenet'):
     title = f'PASCAL-5^i, fold {fold}, training list {train_list}'
     return title, (lambda: pascal(root, 'train', train_list), base), (lambda: pascal(root, 'val'), novel)
 
+def _coco_title(root): return 'COCO-20^i' if coco_year(root) == 2014 else f'COCO {coco_year(root)}, not the split of COCO-20^i'
+
 def coco_fold(fold, root, split='interleaved', masks='full'):
     base, novel = _hold_out(fold, coco_folds(split), 80)
-    title = f'COCO-20^i, fold {fold}, {split} split, {masks} masks'
+    title = f'{_coco_title(root)}, fold {fold}, {split} split, {masks} masks'
     return title, (lambda: coco(root, 'train', masks), base), (lambda: coco(root, 'val', masks), novel)
 
 def transfer_fold(fold, root, pascal_root, split='interleaved', masks='full'):
     base, _ = _hold_out(fold, coco_folds(split), 80)
-    title = f'COCO-20^i to PASCAL, fold {fold}, {split} split, {masks} masks'
+    title = f'{_coco_title(root)} to PASCAL, fold {fold}, {split} split, {masks} masks'
     return title, (lambda: coco(root, 'train', masks), base), (lambda: pascal(pascal_root, 'val'), transfer_folds(split)[fold])
 
 # %% ../nbs/06_datasets.ipynb #db6dacbe

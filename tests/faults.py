@@ -90,6 +90,7 @@ class Coco:
         for split in ('train', 'val'):
             (self.copied/f'{split}2014').mkdir()
             images = [dict(id=i, file_name=f'COCO_{split}2014_{i:012}.jpg', height=120, width=160) for i in range(150)]
+            for im in images: (self.copied/f'{split}2014'/im['file_name']).touch()  # only images with photographs are drawn
             drawn = [dict(id=i, image_id=i, category_id=ids[i % 80][1], iscrowd=0, segmentation=[square(i % 90, i % 60, 40)]) for i in range(150)]
             (self.copied/f'annotations/instances_{split}2014.json').write_text(json.dumps(dict(images=images, annotations=drawn, categories=[dict(id=n, name=c) for c, n in ids])))
     def do(self, at): deepgp_data('build', 'coco', at/'coco')

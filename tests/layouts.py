@@ -37,14 +37,14 @@ def category_ids():
 def square(x, y, s): return [x, y, x + s, y, x + s, y + s, x, y + s]
 
 
-def make_coco(root, split='val'):
-    "COCO 2014 with four images: several polygons, a crowd, an RLE object, one without objects and one with a crowd only"
+def make_coco(root, split='val', year=2014):
+    "COCO with five images: several polygons, a crowd, an RLE object, one without objects and one with a crowd only"
     ids, size = category_ids(), (40, 60)
-    names = [f'COCO_{split}2014_{i:012}' for i in (9, 3, 7, 5, 1)]
+    names = [f'COCO_{split}2014_{i:012}' if year == 2014 else f'{i:012}' for i in (9, 3, 7, 5, 1)]
     images = [dict(id=i, file_name=f'{n}.jpg', height=size[0], width=size[1]) for i, n in zip((9, 3, 7, 5, 1), names)]
     (root/'annotations').mkdir(parents=True, exist_ok=True)
-    (root/f'{split}2014').mkdir()
-    for k, n in enumerate(names): Image.fromarray(np.full((*size, 3), 40*k, np.uint8)).save(root/f'{split}2014/{n}.jpg')
+    (root/f'{split}{year}').mkdir()
+    for k, n in enumerate(names): Image.fromarray(np.full((*size, 3), 40*k, np.uint8)).save(root/f'{split}{year}/{n}.jpg')
     counts = [0, 200, 40*60 - 200]
     annotations = [
         dict(id=1, image_id=9, category_id=ids['dog'], iscrowd=0, segmentation=[square(2, 2, 10), square(30, 20, 8)]),
@@ -54,5 +54,5 @@ def make_coco(root, split='val'):
         dict(id=5, image_id=7, category_id=ids['person'], iscrowd=1, segmentation=dict(size=list(size), counts=counts)),
         dict(id=6, image_id=1, category_id=ids['zebra'], iscrowd=0, segmentation=dict(size=list(size), counts=counts))]
     data = dict(images=images, annotations=annotations, categories=[dict(id=i, name=n) for n, i in ids.items()])
-    (root/f'annotations/instances_{split}2014.json').write_text(json.dumps(data))
+    (root/f'annotations/instances_{split}{year}.json').write_text(json.dumps(data))
     return data

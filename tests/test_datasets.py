@@ -12,7 +12,7 @@ from layouts import category_ids, make_coco, make_voc
 from PIL import Image
 
 from deepgp_fss import prepare
-from deepgp_fss.datasets import (COCO_CLASSES, KNOWN, PASCAL_CLASSES, FewShotData, coco, coco_folds, folder_set, open_data, pascal,
+from deepgp_fss.datasets import (COCO_CLASSES, INDEX_VERSION, KNOWN, PASCAL_CLASSES, FewShotData, coco, coco_folds, folder_set, open_data, pascal,
                                  read_index, read_list, transfer_folds)
 from deepgp_fss.files import BadFile, read_labels
 from deepgp_fss.prepare import build_coco, build_pascal, check_data, read_sbd
@@ -236,7 +236,7 @@ def test_a_stale_index_is_made_again(tmp_path):
     images = folder_set(tmp_path)
     areas, text = images.areas, images.index_file.read_text()
     assert read_index(images) == areas
-    for changed in (text.replace('index 2', 'index 1', 1), text.replace('12 masks', '11 masks'), text.replace('03\t', '33\t'), text[:-20], 'x', ''):
+    for changed in (text.replace(f'index {INDEX_VERSION}', 'index 0', 1), text.replace('12 masks', '11 masks'), text.replace('03\t', '33\t'), text[:-20], 'x', ''):
         images.index_file.write_text(changed)
         assert read_index(folder_set(tmp_path)) is None
         assert folder_set(tmp_path).areas == areas

@@ -938,7 +938,7 @@ def indexed(content):
 for name, content in (
     ('an empty index', lambda t: ''), ('an index cut off in the middle', lambda t: t[:len(t)//2]), ('an index that is no text', lambda t: JPEG),
     ('an index of other images', lambda t: t.replace('03\t', '33\t')), ('an index without numbers', lambda t: t.replace(':', ':x')),
-    ('an index of another version', lambda t: t.replace('index 1', 'index 7'))):
+    ('an index of another version', lambda t: t.replace('index 2', 'index 1'))):
     works('root', name, 'it is made again', indexed(content))
 
 
@@ -985,8 +985,10 @@ def far(*polygon):
 
 JSON, DRAW = 'instances_train2014.json', 'annotation 1 has a shape'
 for name, do, *says in (
-    ('a file that is not there', lambda at: run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: (d/f'annotations/{JSON}').unlink(), coco())),
+    ('files that are not there', lambda at: run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: emptied(d/'annotations'), coco())),
      f'{JSON} is missing', '2014 Train/Val annotations'),
+    ('photographs that are not there', lambda at: run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: emptied(d/'train2014'), coco())),
+     'train2014 holds none of the 3 photographs', 'unpack them there'),
     ('an empty file', annotations(lambda d: ''), f'{JSON} is damaged', 'download or unpack it again'),
     ('a file cut off in the middle', annotations(lambda d: json.dumps(d)[:2000]), f'{JSON} is damaged', 'download'),
     ('a file that is still packed', annotations(lambda d: b'PK\3\4\x80\xff'), f'{JSON} is damaged', 'unpack it again'),
@@ -1027,6 +1029,22 @@ for name, do, *says in (
     ('a height of forty and a half', first('images', height=40.5), JSON, 'image 9'), ('an image of a million by a million pixels', bomb, JSON, 'image 9'),
     ('a file name that is a number', first('images', file_name=9), JSON, 'image 9')):
     refused('COCO', name, do, *says)
+
+
+def built_from(change, *says):
+    "What is there of COCO is built, and what is not is named"
+    def do(at):
+        said = run('deepgp_data', 'build', 'coco', changed_folder(at, change, coco()))
+        assert all(s in said for s in says), said
+    return do
+
+
+works('COCO', 'one split of two', 'it is built, and the other one is named', built_from(lambda d: (d/f'annotations/{JSON}').unlink(),
+      'val2014: 3 label maps', f'{JSON} is missing'))
+works('COCO', 'a photograph that is missing', 'it is left out and counted', built_from(lambda d: (d/'train2014/COCO_train2014_000000000009.jpg').unlink(),
+      'train2014: 2 label maps', '1 photograph(s) were missing', '000000000009.jpg'))
+works('COCO', 'the layout of 2017', 'it is built, and called 2017', lambda at: (make_coco(at/'data', 'val', 2017), run('deepgp_data', 'build', 'coco', at/'data'),
+      open_data('coco', at/'data').title.index('COCO 2017')))
 
 
 def drawn_as(change, label=17):
