@@ -8,7 +8,6 @@ __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eva
 
 # %% ../nbs/13_commands.ipynb #3a4792fb
 import argparse
-import errno
 import hashlib
 import json
 import sys
@@ -33,12 +32,13 @@ from .episodes import Episodes, read_episodes, write_episodes
 from .evaluation import describe_result, evaluate, finish, reliability_figure, summarise
 from .evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
 from .features import keep_features, trunk_digest
-from .files import locked, named, writable, write_atomically, write_figure
+from .files import locked, writable, write_atomically, write_figure
 from .folders import find_queries, find_support, segment_files
 from .learners import LEARNERS
 from .model import ModelConfig, for_prediction, load_checkpoint
 from .paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
 from .prepare import all_sets, build_coco, build_pascal, check_data, contact_sheet, describe
+from .process import as_command
 from .scale import bench_scale, scale_report
 from .segmenter import FewShotSegmenter, bundled
 from .training import RECIPES, Recipe, make_config, train
@@ -46,16 +46,14 @@ from .training_free import TrainingFree
 from .visualize import save_fig
 
 # %% ../nbs/13_commands.ipynb #b582e13c
-REMEDIES = {errno.ENOSPC: '; make room, and give the same command again', errno.EACCES: '; mend its permissions, and give the same command again',
-            errno.EROFS: '; mend its permissions, and give the same command again'}
+GO_ON = dict(deepgp_train='go on with --resume', deepgp_segment='what is there is complete; with --force the same command does all of it',
+             deepgp_bench='nothing was kept', deepgp_demo='nothing was kept')
 
 def _sentences(f):
-    "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
+    "What a user can mend becomes one sentence and exit status 1, an interrupt one and 130; errors of ours keep their stack trace"
     @wraps(f)
     def inner(*args, **kwargs):
-        try: return f(*args, **kwargs)
-        except OSError as e: sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}{REMEDIES.get(e.errno, "")}.' if e.filename else f'{str(e).rstrip(".")}.'))
-        except ValueError as e: sys.exit(f'{f.__name__}: {e}')
+        with as_command(f.__name__, GO_ON.get(f.__name__, 'what is done is kept, and the same command goes on from here')): return f(*args, **kwargs)
     return inner
 
 def _check_folders(**folders):
@@ -373,7 +371,7 @@ def deepgp_segment(
     bad = [row for row in summary['images'] if 'error' in row]
     print(f'{args.out}: {len(summary["images"]) - len(bad)} of {len(queries)} photograph(s) segmented; {Path(args.out)/"summary.json"}')
     for row in bad: print(f'deepgp_segment: {row["error"]}', file=sys.stderr)
-    if not summary['finished']: print('deepgp_segment: interrupted; what is there is complete.', file=sys.stderr); sys.exit(130)
+    if not summary['finished']: raise KeyboardInterrupt
     if bad: sys.exit(f'deepgp_segment: {len(bad)} file(s) could not be segmented.')
 
 # %% ../nbs/13_commands.ipynb #779a798f
@@ -409,7 +407,7 @@ def deepgp_study(
     stopped = None
     if not tables:
         try: run_study(study, out, jobs)
-        except StudyStopped as e: stopped = str(e)
+        except (StudyStopped, KeyboardInterrupt) as e: stopped = e
     found = gather(study, out)
     if found['results']:
         path = Path(out)/f'{name}.json'
@@ -417,7 +415,8 @@ def deepgp_study(
         for shots in study.shots: print(as_text(study_table(found, shots, f'{name}, {shots} shot(s), mIoU')) + '\n')
         print(path)
     if found['missing']: print(f'not made yet: {"; ".join(found["missing"])}', file=sys.stderr)
-    if stopped: sys.exit(f'deepgp_study: {stopped.rstrip(".")}. The same command goes on from here.')
+    if isinstance(stopped, KeyboardInterrupt): raise stopped
+    if stopped: sys.exit(f'deepgp_study: {str(stopped).rstrip(".")}. The same command goes on from here.')
 
 # %% ../nbs/13_commands.ipynb #e86b3c90
 @call_parse

@@ -145,7 +145,8 @@ def read_index(
 def _index_places(images):
     "Beside the data and, for read-only data, in the user's cache"
     path = images.index_file
-    return path, cache_dir()/'index'/('_'.join(path.absolute().parts[1:]))
+    try: return path, cache_dir()/'index'/('_'.join(path.absolute().parts[1:]))
+    except BadFile: return path,  # a user without a home
 
 # %% ../nbs/06_datasets.ipynb #8a9d2893
 def in_parallel(

@@ -10,6 +10,7 @@ __all__ = ['UNIT_LENGTH_SQ', 'RESNETS', 'Features', 'Normalise', 'dilate', 'Imag
 
 # %% ../nbs/02_encoders.ipynb #2e732fb0
 import hashlib
+import os
 import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -157,7 +158,7 @@ def read_state(
     path:Path, # .safetensors, or a PyTorch file
 )->dict: # name -> tensor
     "A state dict from a file, never executing anything in it"
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if not path.is_file(): raise FileNotFoundError(f'There is no weights file {path}.')
     try:
         with warnings.catch_warnings():

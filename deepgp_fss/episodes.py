@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['fitting', 'as_tv', 'resize', 'place', 'fit', 'fit_mask', 'unfit', 'Augment', 'turn', 'blur', 'augment', 'recolour',
-           'Draw', 'draw_episode', 'Episode', 'Episodes', 'collate', 'batches', 'episode_loader', 'write_episodes',
-           'read_episodes', 'show_episode']
+           'Draw', 'draw_episode', 'Episode', 'Episodes', 'collate', 'batches', 'episode_loader', 'begin_worker',
+           'write_episodes', 'read_episodes', 'show_episode']
 
 # %% ../nbs/07_episodes.ipynb #8483255d
 import math
@@ -25,6 +25,7 @@ from torchvision.transforms.v2 import functional as T
 from .datasets import FewShotData
 from .encoders import Encoded
 from .files import BadFile, write_atomically
+from .process import leave_signals
 from .shapes import IGNORE
 
 # %% ../nbs/07_episodes.ipynb #7609ceb5
@@ -334,10 +335,10 @@ def episode_loader(
 )->DataLoader: # of batched `Episode`
     "Load episodes in order"
     indices = batches(len(episodes), batch, start, rank, world)
-    more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=_one_thread) if workers else {}
+    more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=begin_worker) if workers else {}
     return DataLoader(episodes, batch_sampler=indices, num_workers=workers, collate_fn=collate, **more | kwargs)
 
-def _one_thread(worker): torch.set_num_threads(1)
+def begin_worker(worker): "What a process that loads does first"; torch.set_num_threads(1); leave_signals()
 
 # %% ../nbs/07_episodes.ipynb #c6f3daa2
 def write_episodes(

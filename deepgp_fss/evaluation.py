@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from .decision import decide, trained_weight
-from .episodes import Episode, Episodes, collate, fitting, unfit
+from .episodes import Episode, Episodes, begin_worker, collate, fitting, unfit
 from .files import BadFile, Lines, progress_bar, write_atomically
 from .model import DeepGPNet
 from .training_free import TrainingFree
@@ -219,7 +219,7 @@ def evaluate(
         path = Path(out)/f'part_{os.getpid()}_{rank}.jsonl'
         file = Lines(path, 'wb')
         file.add(head)
-    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate)
+    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate, worker_init_fn=begin_worker)
     bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(done) + len(todo),
                        initial=len(done), show=progress and rank == 0)
     model.eval()

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from .decision import Decision, decide, trained_weight
 from .encoders import fit_state
 from .episodes import as_tv, fit, fitting, unfit
-from .files import BadFile, open_image, progress_bar, to_rgb, write_atomically
+from .files import BadFile, check_format, open_image, progress_bar, to_rgb, write_atomically
 from .model import DeepGPNet, ModelConfig, for_prediction, load_checkpoint, make_encoder
 from .shapes import IGNORE
 from .training_free import TrainingFree
@@ -57,6 +57,7 @@ def as_array(x): "A tensor as an array; numpy has no bfloat16"; return (x.float(
 
 def upright(image, name):
     "A PIL image, decoded and turned as its EXIF data says, if that can be read"
+    check_format(image, name)
     try: image.load()
     except (OSError, SyntaxError, ValueError) as e: raise BadFile(f'{name} cannot be decoded ({e}): it may be damaged.') from None
     try: return ImageOps.exif_transpose(image)

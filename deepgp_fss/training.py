@@ -46,6 +46,7 @@ from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
 from .files import BadFile, Lines, locked, named, progress_bar, read_json, writable, write_atomically, write_figure
 from .model import DeepGPNet, ModelConfig, save_checkpoint
+from .process import on_signals
 from .shapes import IGNORE
 
 # %% ../nbs/08_training.ipynb #da1ef388
@@ -333,17 +334,12 @@ def differences(
 # %% ../nbs/08_training.ipynb #c5d5ceab
 @contextmanager
 def asked_to_stop():
-    "A list that is not empty once SIGINT or SIGTERM has arrived; a second SIGINT interrupts at once"
-    asked, before = [], {}
+    "A list that is not empty once SIGINT, SIGTERM or SIGHUP has arrived; a second SIGINT interrupts at once"
+    asked = []
     def note(number, frame):
         if asked and number == signal.SIGINT: raise KeyboardInterrupt
         asked.append(number)
-    try:
-        for s in (signal.SIGINT, signal.SIGTERM): before[s] = signal.signal(s, note)
-    except ValueError: pass  # not in the main thread: nobody sends signals here
-    try: yield asked
-    finally:
-        for s, handler in before.items(): signal.signal(s, handler)
+    with on_signals(note): yield asked
 
 # %% ../nbs/08_training.ipynb #caa9f53d
 class Log:
