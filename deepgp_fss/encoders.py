@@ -205,9 +205,15 @@ def fit_state(
     wrong = [f'{what}: {some(keys)}' for what, keys in (('missing', missing), ('unknown', unknown), ('of another shape', shapes)) if keys]
     if wrong: raise ValueError(f'{source} does not fit {type(module).__name__}. Keys {"; ".join(wrong)}.')
     for k, v in state.items():
-        if v.is_complex() or not torch.isfinite(v).all():
-            raise ValueError(f'{source} cannot be used: {k} holds values that are no real, finite numbers. It may be damaged, or from a training that failed.')
+        if problem := _no_weights(k, v, own[k]):
+            raise ValueError(f'{source} cannot be used: {k} holds {problem}. It may be damaged, or from a training that failed.')
     module.load_state_dict(state, strict=False)
+
+def _no_weights(name, value, own):
+    "What is wrong with the values of a tensor that is to become `own`; None if nothing is"
+    if own.is_floating_point() and not (value.is_floating_point() or value.is_complex()): return 'whole numbers, where weights are fractions'
+    if value.is_complex() or not torch.isfinite(value.to(own.dtype)).all(): return 'values that are no real, finite numbers'
+    if name.endswith('running_var') and (value < 0).any(): return 'negative variances'
 
 # %% ../nbs/02_encoders.ipynb #37c30b2c
 def imagenet_file(name):

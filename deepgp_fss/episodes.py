@@ -25,7 +25,7 @@ from torchvision.transforms.v2 import functional as T
 from .datasets import FewShotData
 from .encoders import Encoded
 from .files import BadFile, write_atomically
-from .process import leave_signals
+from .process import as_worker
 from .shapes import IGNORE
 
 # %% ../nbs/07_episodes.ipynb #7609ceb5
@@ -338,7 +338,7 @@ def episode_loader(
     more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=begin_worker) if workers else {}
     return DataLoader(episodes, batch_sampler=indices, num_workers=workers, collate_fn=collate, **more | kwargs)
 
-def begin_worker(worker): "What a process that loads does first"; torch.set_num_threads(1); leave_signals()
+def begin_worker(worker): "What a process that loads does first"; torch.set_num_threads(1); as_worker()
 
 # %% ../nbs/07_episodes.ipynb #c6f3daa2
 def write_episodes(

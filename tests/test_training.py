@@ -1,7 +1,6 @@
 "Training and evaluation: killed, resumed, shared among processes, and still the same numbers"
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
