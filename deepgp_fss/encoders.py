@@ -37,7 +37,7 @@ class Normalise(nn.Module):
         for name, value in dict(mean=mean, std=std).items(): self.register_buffer(name, torch.tensor(value)[:, None, None], persistent=False)
 
     def forward(self, x:Tensor): # (N, 3, H, W) float in [0, 1], or uint8
-        return ((x/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
+        return ((x.to(self.mean.dtype)/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
 
 # %% ../nbs/02_encoders.ipynb #88e14796
 def dilate(

@@ -134,8 +134,8 @@ def turn(
 )->tuple: # both, turned about the centre
     "Turn image and mask; what comes in from outside is black, and 255 in the mask"
     n, a = image.shape[-1], math.radians(angle)
-    r = (2*torch.arange(n) + 1)/n - 1  # centres of the pixels, from -1 to 1
-    grid = torch.empty(1, n, n, 2)  # for each pixel, where it comes from
+    r = (2*torch.arange(n, dtype=torch.float32) + 1)/n - 1  # centres of the pixels, from -1 to 1
+    grid = torch.empty(1, n, n, 2, dtype=torch.float32)  # for each pixel, where it comes from
     torch.add(math.cos(a)*r[None, :], -math.sin(a)*r[:, None], out=grid[0, ..., 0])
     torch.add(math.sin(a)*r[None, :], math.cos(a)*r[:, None], out=grid[0, ..., 1])
     turned = F.grid_sample(image.as_subclass(Tensor)[None].float(), grid, align_corners=False)[0].round_().to(torch.uint8)

@@ -160,7 +160,7 @@ def loss_sum(
     foreground_weight:float=1., # of a foreground pixel
 )->Tensor: # (), to be divided by `pixel_weight`
     "Cross-entropy, summed over the pixels that count"
-    weight = torch.tensor([1., foreground_weight], device=logits.device)
+    weight = torch.tensor([1., foreground_weight], dtype=torch.float32, device=logits.device)
     return F.cross_entropy(logits.flatten(0, 1).float(), masks.flatten(0, 1).long(), weight, ignore_index=IGNORE, reduction='sum')
 
 # %% ../nbs/08_training.ipynb #f55485c0
