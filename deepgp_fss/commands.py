@@ -8,7 +8,6 @@ __all__ = ['EPISODES', 'deepgp_demo', 'deepgp_data', 'deepgp_train', 'deepgp_eva
 
 # %% ../nbs/13_commands.ipynb #3a4792fb
 import argparse
-import errno
 import hashlib
 import json
 import sys
@@ -22,20 +21,17 @@ from fastcore.docments import docments
 from fastcore.script import Param, call_parse, store_true
 
 from .config import LEARNER_NAMES, RECIPES, ModelConfig, Recipe, RunConfig, check_recipe, make_config
+from .process import as_command
 
 # %% ../nbs/13_commands.ipynb #b582e13c
-REMEDIES = {errno.ENOSPC: '; make room, and give the same command again', errno.EACCES: '; mend its permissions, and give the same command again',
-            errno.EROFS: '; mend its permissions, and give the same command again'}
+GO_ON = dict(deepgp_train='go on with --resume', deepgp_segment='what is there is complete; with --force the same command does all of it',
+             deepgp_bench='nothing was kept', deepgp_demo='nothing was kept')
 
 def _sentences(f):
-    "What a user can mend becomes one sentence and exit status 1; errors of ours keep their stack trace"
+    "What a user can mend becomes one sentence and exit status 1, an interrupt one and 130; errors of ours keep their stack trace"
     @wraps(f)
     def inner(*args, **kwargs):
-        try: return f(*args, **kwargs)
-        except OSError as e:
-            from deepgp_fss.files import named
-            sys.exit(f'{f.__name__}: ' + (f'{named(e.filename)} cannot be used: {e.strerror}{REMEDIES.get(e.errno, "")}.' if e.filename else f'{str(e).rstrip(".")}.'))
-        except ValueError as e: sys.exit(f'{f.__name__}: {e}')
+        with as_command(f.__name__, GO_ON.get(f.__name__, 'what is done is kept, and the same command goes on from here')): return f(*args, **kwargs)
     return inner
 
 def _check_folders(**folders):
@@ -411,7 +407,7 @@ def deepgp_segment(
     bad = [row for row in summary['images'] if 'error' in row]
     print(f'{args.out}: {len(summary["images"]) - len(bad)} of {len(queries)} photograph(s) segmented; {Path(args.out)/"summary.json"}')
     for row in bad: print(f'deepgp_segment: {row["error"]}', file=sys.stderr)
-    if not summary['finished']: print('deepgp_segment: interrupted; what is there is complete.', file=sys.stderr); sys.exit(130)
+    if not summary['finished']: raise KeyboardInterrupt
     if bad: sys.exit(f'deepgp_segment: {len(bad)} file(s) could not be segmented.')
 
 # %% ../nbs/13_commands.ipynb #779a798f
@@ -451,7 +447,7 @@ def deepgp_study(
     stopped = None
     if not tables:
         try: run_study(study, out, jobs)
-        except StudyStopped as e: stopped = str(e)
+        except (StudyStopped, KeyboardInterrupt) as e: stopped = e
     found = gather(study, out)
     if found['results']:
         path = Path(out)/f'{name}.json'
@@ -459,7 +455,8 @@ def deepgp_study(
         for shots in study.shots: print(as_text(study_table(found, shots, f'{name}, {shots} shot(s), mIoU')) + '\n')
         print(path)
     if found['missing']: print(f'not made yet: {"; ".join(found["missing"])}', file=sys.stderr)
-    if stopped: sys.exit(f'deepgp_study: {stopped.rstrip(".")}. The same command goes on from here.')
+    if isinstance(stopped, KeyboardInterrupt): raise stopped
+    if stopped: sys.exit(f'deepgp_study: {str(stopped).rstrip(".")}. The same command goes on from here.')
 
 # %% ../nbs/13_commands.ipynb #e86b3c90
 @call_parse

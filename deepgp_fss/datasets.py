@@ -154,7 +154,8 @@ def _digest(path): "16 hexadecimal digits that stand for a path"; return hashlib
 def _index_places(images):
     "Beside the data and, for read-only data, in the user's cache, where no two data sets share a name"
     path = images.index_file
-    return path, cache_dir()/'index'/f'{path.stem}_{_digest(path)}.txt'
+    try: return path, cache_dir()/'index'/f'{path.stem}_{_digest(path)}.txt'
+    except BadFile: return path,  # a user without a home
 
 # %% ../nbs/06_datasets.ipynb #8a9d2893
 def in_parallel(

@@ -19,7 +19,7 @@ from .evaluation import bootstrap, evaluate, miou
 from .model import for_prediction, load_checkpoint
 from .paper import as_text, cell
 from .segmenter import FewShotSegmenter, bundled
-from .training import TrainingStopped, curves, make_config, read_log, train
+from .training import curves, make_config, read_log, train
 from .visualize import TRUE, fade, save_fig, spotlight
 
 # %% ../nbs/12d_demo.ipynb #54cb8d28
@@ -93,7 +93,7 @@ def run_demo(
         for name, settings in {f'Gaussian process, {steps} steps': {}, f'prototype, {steps} steps': dict(learner='prototype', mask_encoder='pool')}.items():
             say(f'\n== training: {name} of 8 five-shot episodes')
             done = train(make_config('shapes', dict(name='shapes', fold=fold), iterations=steps, **settings), folder/name, picture_every=0, progress=progress)
-            if done is None: raise TrainingStopped('The demo was interrupted.')
+            if done is None: raise KeyboardInterrupt
             models[name] = load_checkpoint(done)
         log = read_log(folder/f'Gaussian process, {steps} steps/log.csv')
     finally: shutil.rmtree(folder, ignore_errors=True)

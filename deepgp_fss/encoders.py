@@ -10,6 +10,7 @@ __all__ = ['UNIT_LENGTH_SQ', 'RESNETS', 'Features', 'Normalise', 'dilate', 'Imag
 
 # %% ../nbs/02_encoders.ipynb #2e732fb0
 import hashlib
+import os
 import warnings
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -36,7 +37,7 @@ class Normalise(nn.Module):
         for name, value in dict(mean=mean, std=std).items(): self.register_buffer(name, torch.tensor(value)[:, None, None], persistent=False)
 
     def forward(self, x:Tensor): # (N, 3, H, W) float in [0, 1], or uint8
-        return ((x/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
+        return ((x.to(self.mean.dtype)/255 if x.dtype == torch.uint8 else x) - self.mean)/self.std
 
 # %% ../nbs/02_encoders.ipynb #88e14796
 def dilate(
@@ -157,7 +158,7 @@ def read_state(
     path:Path, # .safetensors, or a PyTorch file
 )->dict: # name -> tensor
     "A state dict from a file, never executing anything in it"
-    path = Path(path).expanduser()
+    path = Path(os.path.expanduser(path))
     if not path.is_file(): raise FileNotFoundError(f'There is no weights file {path}.')
     try:
         with warnings.catch_warnings():
@@ -204,9 +205,15 @@ def fit_state(
     wrong = [f'{what}: {some(keys)}' for what, keys in (('missing', missing), ('unknown', unknown), ('of another shape', shapes)) if keys]
     if wrong: raise ValueError(f'{source} does not fit {type(module).__name__}. Keys {"; ".join(wrong)}.')
     for k, v in state.items():
-        if v.is_complex() or not torch.isfinite(v).all():
-            raise ValueError(f'{source} cannot be used: {k} holds values that are no real, finite numbers. It may be damaged, or from a training that failed.')
+        if problem := _no_weights(k, v, own[k]):
+            raise ValueError(f'{source} cannot be used: {k} holds {problem}. It may be damaged, or from a training that failed.')
     module.load_state_dict(state, strict=False)
+
+def _no_weights(name, value, own):
+    "What is wrong with the values of a tensor that is to become `own`; None if nothing is"
+    if own.is_floating_point() and not (value.is_floating_point() or value.is_complex()): return 'whole numbers, where weights are fractions'
+    if value.is_complex() or not torch.isfinite(value.to(own.dtype)).all(): return 'values that are no real, finite numbers'
+    if name.endswith('running_var') and (value < 0).any(): return 'negative variances'
 
 # %% ../nbs/02_encoders.ipynb #37c30b2c
 def imagenet_file(name):

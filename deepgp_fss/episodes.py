@@ -5,7 +5,7 @@
 # %% auto #0
 __all__ = ['DRAWS', 'fitting', 'as_tv', 'resize', 'place', 'fit', 'fit_mask', 'unfit', 'Augment', 'turn', 'blur', 'augment',
            'recolour', 'Draw', 'draw_episode', 'Episode', 'Episodes', 'collate', 'batches', 'episode_loader',
-           'write_episodes', 'read_episodes', 'show_episode']
+           'begin_worker', 'write_episodes', 'read_episodes', 'show_episode']
 
 # %% ../nbs/07_episodes.ipynb #8483255d
 import math
@@ -25,6 +25,7 @@ from torchvision.transforms.v2 import functional as T
 from .datasets import FewShotData
 from .encoders import Encoded
 from .files import BadFile, write_atomically
+from .process import as_worker
 from .shapes import IGNORE
 
 # %% ../nbs/07_episodes.ipynb #7609ceb5
@@ -134,8 +135,8 @@ def turn(
 )->tuple: # both, turned about the centre
     "Turn image and mask; what comes in from outside is black, and 255 in the mask"
     n, a = image.shape[-1], math.radians(angle)
-    r = (2*torch.arange(n) + 1)/n - 1  # centres of the pixels, from -1 to 1
-    grid = torch.empty(1, n, n, 2)  # for each pixel, where it comes from
+    r = (2*torch.arange(n, dtype=torch.float32) + 1)/n - 1  # centres of the pixels, from -1 to 1
+    grid = torch.empty(1, n, n, 2, dtype=torch.float32)  # for each pixel, where it comes from
     torch.add(math.cos(a)*r[None, :], -math.sin(a)*r[:, None], out=grid[0, ..., 0])
     torch.add(math.sin(a)*r[None, :], math.cos(a)*r[:, None], out=grid[0, ..., 1])
     turned = F.grid_sample(image.as_subclass(Tensor)[None].float(), grid, align_corners=False)[0].round_().to(torch.uint8)
@@ -341,10 +342,10 @@ def episode_loader(
 )->DataLoader: # of batched `Episode`
     "Load episodes in order"
     indices = batches(len(episodes), batch, start, rank, world)
-    more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=_one_thread) if workers else {}
+    more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=begin_worker) if workers else {}
     return DataLoader(episodes, batch_sampler=indices, num_workers=workers, collate_fn=collate, **more | kwargs)
 
-def _one_thread(worker): torch.set_num_threads(1)
+def begin_worker(worker): "What a process that loads does first"; torch.set_num_threads(1); as_worker()
 
 # %% ../nbs/07_episodes.ipynb #c6f3daa2
 def write_episodes(

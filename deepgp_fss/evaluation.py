@@ -26,7 +26,7 @@ from torch.utils.data import DataLoader
 
 from .datasets import FewShotData, ImageSet
 from .decision import decide, trained_weight
-from .episodes import DRAWS, Episode, Episodes, collate, fitting, unfit
+from .episodes import DRAWS, Episode, Episodes, begin_worker, collate, fitting, unfit
 from .files import BadFile, Lines, progress_bar, read_json, write_atomically
 from .model import DeepGPNet
 from .training_free import TrainingFree
@@ -281,7 +281,7 @@ def evaluate(
         Path(out).mkdir(parents=True, exist_ok=True)
         file = Lines(Path(out)/f'part_{rank}_{uuid4().hex}.jsonl', 'xb')
         file.add(head)
-    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate)
+    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate, worker_init_fn=begin_worker)
     bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(done) + len(todo),
                        initial=len(done), show=progress and rank == 0)
     model.eval()

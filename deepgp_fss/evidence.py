@@ -141,7 +141,7 @@ def run_study(
             for process in running: process.terminate()  # a training saves its state first
             for process in running: process.wait()
             bar.close()
-    if asked: raise StudyStopped('The study was asked to stop.')
+    if asked: raise KeyboardInterrupt
 
 # %% ../nbs/12c_evidence.ipynb #1af74696
 def _last_line(folder):

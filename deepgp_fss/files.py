@@ -4,19 +4,22 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'write_atomically', 'write_figure', 'naming', 'Lines', 'cache_dir', 'writable', 'cores', 'progress_bar',
-           'BadFile', 'read_json', 'locked', 'named', 'open_image', 'to_rgb', 'read_image', 'MaskRule', 'mask_image',
-           'mask_numbers', 'upright', 'read_labels', 'count_labels', 'Meaning', 'understand', 'read_mask', 'count_mask',
-           'two_meanings', 'in_words']
+           'BadFile', 'read_json', 'locked', 'named', 'check_format', 'open_image', 'to_rgb', 'read_image', 'MaskRule',
+           'mask_image', 'mask_numbers', 'upright', 'read_labels', 'count_labels', 'Meaning', 'understand', 'read_mask',
+           'count_mask', 'two_meanings', 'in_words']
 
 # %% ../nbs/04a_files.ipynb #eac19ba0
 import errno
+import io
 import json
 import os
 import re
+import sys
 import tempfile
 import warnings
 from collections import Counter
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -83,7 +86,8 @@ class Lines:
 def cache_dir()->Path:
     "Where derived files go that have no better place: `$DEEPGP_FSS_CACHE`, or `deepgp_fss` in the user's cache folder"
     own = os.environ.get('DEEPGP_FSS_CACHE')
-    return Path(own) if own else Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'deepgp_fss'
+    try: return Path(own) if own else Path(os.environ.get('XDG_CACHE_HOME') or Path.home()/'.cache')/'deepgp_fss'
+    except RuntimeError: raise BadFile('There is no home folder to keep files in: set DEEPGP_FSS_CACHE to a folder that can be written.') from None
 
 # %% ../nbs/04a_files.ipynb #13aea1c7
 def writable(
@@ -134,9 +138,10 @@ def locked(
     while True:
         with open(path, 'w') as f:
             try: fcntl.flock(f, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except OSError:
-                if wait: yield; return  # a disk without locks: go on as if alone
-                raise BadFile(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
+            except OSError as e:
+                if e.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+                    raise BadFile(f'Another run is writing into {folder}: choose another --out, or wait for it.') from None
+                _no_locks(folder, e.strerror)
             try: still = os.path.samestat(os.fstat(f.fileno()), path.stat())
             except FileNotFoundError: still = False
             if not still: continue  # the other run has just removed it
@@ -144,6 +149,9 @@ def locked(
             finally:
                 with suppress(OSError): path.unlink()
             return
+
+@cache
+def _no_locks(folder, why): print(f'{named(folder)} lies on a disk without locks ({why}): take care that no other run writes into it.', file=sys.stderr)
 
 # %% ../nbs/04a_files.ipynb #b25f5214
 FORMATS = 'JPEG', 'JPEG2000', 'PNG', 'TIFF', 'WEBP', 'BMP', 'GIF', 'PPM'
@@ -155,13 +163,24 @@ def named(
     "A name as it can stand in a sentence, on one line"
     return ''.join(ch if ch.isprintable() else ch.encode('unicode_escape').decode() for ch in str(path))
 
+def check_format(
+    image:Image.Image, # perhaps not decoded yet
+    name:str, # for the message
+)->Image.Image: # the same
+    "Refuse formats whose decoders are not to be trusted"
+    if image.format not in (None, 'MPO', *FORMATS):
+        raise BadFile(f'{named(name)} is in the format {image.format}, which is not decoded here: give one of {", ".join(FORMATS)}, or a copy of the image in memory.')
+    return image
+
 def open_image(
-    path:Path, # any image file
+    path:Path, # any image file; or its bytes
+    name:str=None, # for the message; None: the path
 )->Image.Image: # decoded
     "Open and decode an image, or say in one sentence why not"
+    data, path = (path, name or 'image') if isinstance(path, bytes) else (None, path)
     try:
-        if Path(path).exists() and not Path(path).is_file(): raise BadFile(f'{named(path)} is a folder, a pipe or a device, not an image: replace or remove it.')
-        image = Image.open(path, formats=FORMATS)
+        if data is None and Path(path).exists() and not Path(path).is_file(): raise BadFile(f'{named(path)} is a folder, a pipe or a device, not an image: replace or remove it.')
+        image = Image.open(path if data is None else io.BytesIO(data), formats=FORMATS)
         image.load()
         return image
     except BadFile: raise
@@ -291,6 +310,7 @@ def upright(
     name:str, # for the message
 )->Image.Image:
     "A PIL image, decoded and turned as its EXIF data says, if that can be read"
+    check_format(image, name)
     try: image.load()
     except (OSError, SyntaxError, ValueError) as e: raise BadFile(f'{name} cannot be decoded ({e}): it may be damaged.') from None
     try: return ImageOps.exif_transpose(image)

@@ -133,14 +133,15 @@ def _segment(segmenter, work, out, names, batch, progress, about):
                              variance=None if p.variance is None else round(float(p.variance.mean()), 6),
                              expected_iou=None if p.expected_iou is None else dict(zip(share, np.atleast_1d(p.expected_iou).round(4).tolist()))))
         waiting.clear()
+    def summarise(finished):
+        summary = dict(finished=finished, shots=len(segmenter.images), labels=list(segmenter.labels), **about, images=sorted(rows, key=lambda r: r['file']))
+        write_atomically(out/'summary.json', lambda part: part.write_text(json.dumps(summary, indent=1) + '\n'))
+        return summary
     try:
         for path, target in progress_bar(work, desc='segmenting', unit=' images', show=progress):
             try: waiting.append((path, target, as_image(path)))
             except BadFile as e: rows.append(dict(file=str(path), error=str(e)))
             if len(waiting) == batch: flush()
         flush()
-        finished = True
-    except KeyboardInterrupt: finished = False
-    summary = dict(finished=finished, shots=len(segmenter.images), labels=list(segmenter.labels), **about, images=sorted(rows, key=lambda r: r['file']))
-    write_atomically(out/'summary.json', lambda part: part.write_text(json.dumps(summary, indent=1) + '\n'))
-    return summary
+    except KeyboardInterrupt: return summarise(False)  # within the handler, where a second signal does no harm
+    return summarise(True)

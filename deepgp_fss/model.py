@@ -94,6 +94,7 @@ class DeepGPNet(nn.Module):
         self.learners = nn.ModuleList(make_learner(c.learner, **self.learner_settings(s)) for s in c.scales)
         z_channels = [l.channels(self.mask_encoder.dim) for l in self.learners]
         self.decoder = Decoder(z_channels, self.encoder.shallow_channels, c.decoder_width, c.final_relu, c.upsample)
+        if torch.get_default_dtype() != torch.float32: self.float()  # whatever a caller prefers elsewhere
 
     @property
     def stride(self): "Of the finest deep map"; return self.config.scales[-1]

@@ -46,6 +46,7 @@ from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
 from .files import BadFile, Lines, locked, named, progress_bar, read_json, writable, write_atomically, write_figure
 from .model import DeepGPNet, save_checkpoint
+from .process import on_signals
 from .shapes import IGNORE
 
 # %% ../nbs/08_training.ipynb #54f40e29
@@ -62,7 +63,7 @@ def loss_sum(
     foreground_weight:float=1., # of a foreground pixel
 )->Tensor: # (), to be divided by `pixel_weight`
     "Cross-entropy, summed over the pixels that count"
-    weight = torch.tensor([1., foreground_weight], device=logits.device)
+    weight = torch.tensor([1., foreground_weight], dtype=torch.float32, device=logits.device)
     return F.cross_entropy(logits.flatten(0, 1).float(), masks.flatten(0, 1).long(), weight, ignore_index=IGNORE, reduction='sum')
 
 # %% ../nbs/08_training.ipynb #f55485c0
@@ -236,17 +237,12 @@ def differences(
 # %% ../nbs/08_training.ipynb #c5d5ceab
 @contextmanager
 def asked_to_stop():
-    "A list that is not empty once SIGINT or SIGTERM has arrived; a second SIGINT interrupts at once"
-    asked, before = [], {}
+    "A list that is not empty once SIGINT, SIGTERM or SIGHUP has arrived; a second SIGINT interrupts at once"
+    asked = []
     def note(number, frame):
         if asked and number == signal.SIGINT: raise KeyboardInterrupt
         asked.append(number)
-    try:
-        for s in (signal.SIGINT, signal.SIGTERM): before[s] = signal.signal(s, note)
-    except ValueError: pass  # not in the main thread: nobody sends signals here
-    try: yield asked
-    finally:
-        for s, handler in before.items(): signal.signal(s, handler)
+    with on_signals(note): yield asked
 
 # %% ../nbs/08_training.ipynb #caa9f53d
 class Log:

@@ -123,6 +123,7 @@ class TrainingFree(nn.Module):
         self.alternative = None if learner == 'gp' else make_learner(learner, **options)
         self.stride, self.levels = encoder.strides[-1], levels or len(encoder.strides)
         self.variance_channel = 1 if learner == 'gp' else None
+        if torch.get_default_dtype() != torch.float32: self.float()  # whatever a caller prefers elsewhere
 
     @classmethod
     def from_backbone(cls,

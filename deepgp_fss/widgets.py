@@ -7,6 +7,7 @@ __all__ = ['png', 'colours', 'painted', 'Explorer', 'titled', 'bar', 'explore_wi
            'browse_widget', 'Workbench', 'paint_widget']
 
 # %% ../nbs/12_widgets.ipynb #1be7ce2f
+import html
 import io
 import itertools
 import os
@@ -27,7 +28,7 @@ from .decision import decide, trained_weight
 from .encoders import Encoded
 from .episodes import Episodes, as_tv, collate, fit
 from .evaluation import count_pixels, episode_probability, evaluate
-from .files import BadFile, write_atomically
+from .files import BadFile, open_image, write_atomically
 from .learners import make_learner
 from .model import DeepGPNet, State, load_checkpoint, pad_to
 from .segmenter import FewShotSegmenter, as_image, bundled
@@ -179,10 +180,14 @@ class Explorer:
         return self.posterior.covariance(points)[0, row*w_ + column].unflatten(0, (h, w_)).numpy()
 
 # %% ../nbs/12_widgets.ipynb #dede6673
-def titled(title, widget, note=''):
+def titled(
+    title:str, # plain text
+    widget:w.Widget, # the picture
+    note:str='', # HTML, such as a `bar`; or a widget
+)->w.Widget:
     "A picture with its title above and a note below"
     note = w.HTML(f'<small>{note}</small>') if isinstance(note, str) else note
-    return w.VBox([w.HTML(f'<b>{title}</b>'), widget, note], layout=w.Layout(margin='0 12px 8px 0'))
+    return w.VBox([w.HTML(f'<b>{html.escape(title)}</b>'), widget, note], layout=w.Layout(margin='0 12px 8px 0'))
 
 def bar(name, low, high):
     "A colour bar in HTML: name of a colour map, and what its ends mean"
@@ -220,7 +225,7 @@ def explore_widget(
     def solve(_=None):
         start = time.perf_counter()
         try: r = e.solve(shots.value, noise.value, scale.value, kernel.value)
-        except ValueError as problem: error.value = f'<b>{problem}</b>'; return
+        except ValueError as problem: error.value = f'<b>{html.escape(str(problem))}</b>'; return
         error.value, most = '', float(max(r['variance'].max(), 1e-9))
         query.image = png(overlay(overlay(e.images[0], e.masks[0] == 1, TRUE, .15), r['mask'], FOUND))
         pictures['mean'].value = png(fade(r['mean'], r['variance'], most, .5, .5)); notes['mean'].value = bar('RdBu_r', 'other', 'object')
@@ -444,8 +449,8 @@ def paint_widget(
     def uploaded(change):
         last = pick.value
         for file in change.new:
-            try: last = bench.put(file['name'], Image.open(io.BytesIO(bytes(file['content']))))
-            except (OSError, ValueError): status.value = f'{file["name"]} cannot be read as an image.'
+            try: last = bench.put(file['name'], open_image(bytes(file['content']), file['name']))
+            except ValueError as problem: status.value = str(problem)
         pick.options = list(bench.images)
         pick.value = last
 

@@ -1,7 +1,6 @@
 "Training and evaluation: killed, resumed, shared among processes, and still the same numbers"
 import json
 import os
-import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -22,7 +21,6 @@ from deepgp_fss.files import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
 from deepgp_fss.paper import ours_beside
 from deepgp_fss.training import RECIPES, Recipe, TrainingStopped, load_state, make_config, make_optimizer, read_log, set_rate, train, training_data
-from harness import wait_for
 
 BIN = Path(sys.executable).parent
 TINY = 'n_train=60 n_val=60 side=48'.split()
@@ -96,16 +94,6 @@ def command(out, *more, **settings): return [BIN/'deepgp_train', '--data', *TINY
 
 
 def environment(): return os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
-
-
-@pytest.mark.parametrize('number', [signal.SIGTERM, signal.SIGINT])
-def test_signals_save_and_leave_cleanly(tmp_path, number):
-    run = subprocess.Popen(command(tmp_path/'run', iterations=10_000), env=environment(), stderr=subprocess.PIPE, text=True)
-    wait_for(run, lambda: (tmp_path/'run/log.csv').exists() and len(read_log(tmp_path/'run/log.csv')) >= 3, 'three steps were made')
-    run.send_signal(number)
-    _, err = run.communicate(timeout=900)
-    assert run.returncode == 130 and 'go on with --resume' in err and 'Traceback' not in err
-    assert load_state(tmp_path/'run/state.safetensors')[1]['step'] == len(read_log(tmp_path/'run/log.csv'))
 
 
 def test_resuming_something_else_is_refused(whole):

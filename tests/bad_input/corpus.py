@@ -1,5 +1,6 @@
 "Malformed and hostile inputs at every door of the package: each is refused in one sentence, or simply works"
 import atexit
+import errno
 import fcntl
 import io
 import json
@@ -1233,6 +1234,10 @@ def no_network(at):
     with patch('torch.hub.download_url_to_file', side_effect=OSError('Network is unreachable')): free(at, 'imagenet', 'resnet18', '--download')
 
 
+def without_timm(at):
+    with patch.dict(sys.modules, timm=None): free(at, backbone(), 'timm:resnet18')
+
+
 for name, do, *says in (
     ('a file that is not there', lambda at: free(at, at/'gone.pth'), 'no weights file', 'gone.pth'), ('a folder', lambda at: free(at, at), 'no weights file'),
     ('an empty file', lambda at: free(at, write(at/'w.pth', b'')), 'w.pth cannot be read', 'save the state dict alone'),
@@ -1255,6 +1260,10 @@ for name, do, *says in (
     ('a tensor of another shape', lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight'][:, :1].contiguous()})),
      'w.safetensors does not fit ResNet', 'of another shape'),
     ('weights that are no numbers', lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight']*float('nan')})), 'w.safetensors'),
+    ('weights that are whole numbers', lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight'].long()})), 'w.safetensors cannot be used', 'conv1.weight holds whole numbers'),
+    ('variances that are negative', lambda at: free(at, altered(at, lambda t: t | {'bn1.running_var': -t['bn1.running_var']})), 'w.safetensors cannot be used', 'bn1.running_var holds negative variances'),
+    ('a home of a user who does not exist', lambda at: free(at, '~nobody_of_this_name/w.pth'), 'no weights file', 'w.pth'),
+    ('a backbone of timm, without timm', without_timm, 'needs timm', "pip install 'deepgp_fss[timm]'"),
     ('a backbone that does not exist', lambda at: free(at, backbone(), 'vgg16'), "'vgg16'", 'choose one of'),
     ('a model that timm does not have', lambda at: free(at, backbone(), 'timm:resnext_of_dreams'), "'resnext_of_dreams'", 'timm.list_models'),
     ('weights for the small backbone, which has no use for them', lambda at: free(at, backbone(), 'small'), 'small'),
@@ -1263,6 +1272,45 @@ for name, do, *says in (
     ('ImageNet weights without a network', no_network, 'could not be downloaded', 'Network is unreachable', 'Fetch'),
     ('weights for a training whose backbone has no use for them', lambda at: train(at, '--weights', backbone()), 'small', 'no use for the weights')):
     refused('weights', name, do, *says)
+
+
+works('weights', 'in double precision', 'as in single precision', lambda at: free(at, altered(at, lambda t: {k: v.double() if v.is_floating_point() else v for k, v in t.items()})))
+works('weights', 'in half precision', 'as in single precision', lambda at: free(at, altered(at, lambda t: {k: v.half() if v.is_floating_point() else v for k, v in t.items()})))
+
+
+# ---- surroundings
+
+def no_locks(number):
+    def do(at):
+        with patch.object(fcntl, 'flock', side_effect=OSError(number, os.strerror(number))): train(at, '--iterations', 1)
+    return do
+
+
+def no_shared_memory(at):
+    "What PyTorch says when /dev/shm is full; tests/test_environment.py has a real one"
+    lost = RuntimeError('DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader\'s workers are out of shared memory.')
+    with patch.object(training, 'episode_loader', side_effect=lost): train(at, '--workers', 1)
+
+
+def no_memory(error):
+    def do(at):
+        with patch.object(training, 'forward_backward', side_effect=error): train(at)
+    return do
+
+
+def opened(at):
+    "A program that a caller has opened with Pillow"
+    FewShotSegmenter.from_pretrained(model()).fit([Image.open(io.BytesIO(PROGRAM))], [np.ones((10, 10), np.uint8)])
+
+
+PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'
+works('surroundings', 'a disk that knows no locks', 'trained without a lock, which is said once', no_locks(errno.ENOLCK))
+works('surroundings', 'a disk whose driver has no locks', 'trained without a lock, which is said once', no_locks(errno.EOPNOTSUPP))
+refused('surroundings', 'a /dev/shm that is too small', no_shared_memory, 'use --workers 0', 'make /dev/shm larger')
+refused('surroundings', 'too little memory', no_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")), 'not enough memory', '--batch')
+refused('surroundings', 'too little memory for Python', no_memory(MemoryError()), 'not enough memory', '--batch')
+refused('surroundings', 'no more threads', no_memory(RuntimeError("can't start new thread")), 'no more threads', '--workers 0')
+refused('surroundings', 'a PostScript program, opened by the caller', opened, 'format EPS', 'give one of JPEG')
 
 
 # ---- runs to resume

@@ -1,0 +1,256 @@
+"Every command, stopped by every signal: one sentence, status 130, what is done is kept, nobody is left behind"
+import json
+import multiprocessing
+import os
+import runpy
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bad_input.corpus import scene, script
+from deepgp_fss import commands
+from deepgp_fss.process import as_command, on_signals
+from deepgp_fss.training import asked_to_stop, load_state, read_log
+from faults import TINY
+
+SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+CONTEXT = multiprocessing.get_context('forkserver')  # children of a process that has imported everything: starting one takes no time
+CONTEXT.set_forkserver_preload([f'deepgp_fss.{name}' for name in ('commands', 'bench', 'demo', 'evidence', 'folders', 'prepare')])
+
+
+def begin(at, words, ignored=(), terminal=None):
+    "A command in a process and a session of its own, with signals as a shell gives them; it says what it says to the file `said`, or to a terminal"
+    os.setsid()
+    multiprocessing.set_start_method('fork', force=True)  # as in any process on Linux
+    for s in SIGNALS: signal.signal(s, signal.SIG_IGN if s in ignored else signal.default_int_handler if s == signal.SIGINT else signal.SIG_DFL)
+    shown = os.open(at/'said', os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if terminal is None else os.open(terminal, os.O_RDWR)
+    for number in (1, 2): os.dup2(shown, number)
+    os.chdir(at)
+    (at/'tmp').mkdir(exist_ok=True)
+    os.environ |= dict(OMP_NUM_THREADS='1', DEEPGP_FSS_CACHE=str(at/'cache'), TMPDIR=str(at/'tmp'))
+    sys.argv = words
+    runpy.run_path(str(script(words[0])), run_name='__main__')
+
+
+def start(at, *words, **how):
+    process = CONTEXT.Process(target=begin, args=(at, list(words)), kwargs=how)
+    process.start()
+    return process
+
+
+def said(at): return (at/'said').read_text() if (at/'said').exists() else ''
+
+
+def until(process, at, condition):
+    "Wait for a condition, or fail at once if the process has ended"
+    while not condition():
+        assert process.is_alive(), said(at)
+        time.sleep(.01)
+
+
+def ended(process, at, status=130):
+    process.join(120)
+    assert process.exitcode == status, said(at)
+    assert 'Traceback' not in said(at) and said(at).rstrip().endswith('.'), said(at)
+    with pytest.raises(ProcessLookupError):  # its whole session has ended
+        for _ in range(1000): os.killpg(process.pid, 0); time.sleep(.01)
+    assert not [p for p in at.rglob('*') if p.suffix == '.part' and p.parent.name != 'deepgp_index' or p.name == '.lock']
+    return said(at)
+
+
+def steps(at): return len(read_log(at/'run/log.csv')) if (at/'run/log.csv').exists() else 0
+def rows(at): return sum(p.read_bytes().count(b'\n') - 1 for p in at.glob('eval/*/part_*.jsonl'))
+
+
+# What each command is given, when it is at work, how the sentence goes on, and what is there afterwards
+
+class Train:
+    words = f'deepgp_train {TINY} --iterations 100000 --workers 1 --out run'
+    says = 'go on with --resume'
+    def prepare(self, at): pass
+    def begun(self, at): return steps(at) >= 3
+    def after(self, at): assert load_state(at/'run/state.safetensors')[1]['step'] == steps(at)
+
+
+class Evaluate:
+    words = 'deepgp_eval shapes --shots 1 --episodes 100000 --workers 1 --cpu --out eval'
+    says = 'the same command goes on'
+    def prepare(self, at): pass
+    def begun(self, at): return rows(at) >= 3
+    def after(self, at):
+        for line in next(at.glob('eval/*/part_*.jsonl')).read_text().splitlines(): json.loads(line)
+
+
+class Segment:
+    words = 'deepgp_segment --support known --query QUERIES --out out --cpu'
+    says = 'what is there is complete'
+    def prepare(self, at):
+        (at/'known').mkdir()
+        image, mask = scene(0)
+        Image.fromarray(image).save(at/'known/0.jpg'), Image.fromarray(mask).save(at/'known/0.png')
+    def begun(self, at): return len(list(at.glob('out/masks/*.png'))) >= 3
+    def after(self, at):
+        summary = json.loads((at/'out/summary.json').read_text())
+        assert not summary['finished'] and len(summary['images']) >= 2
+        for p in at.glob('out/*/*.*g'): Image.open(p).load()
+
+
+def linked(path, n):
+    "A file under n more names, beside it"
+    for i in range(n): os.link(path, path.with_name(f'{i:04}{path.suffix}'))
+
+
+def large():
+    labels = np.zeros((2000, 2000), np.uint8)
+    labels[500:, 500:] = 1
+    return Image.fromarray(labels)
+
+
+class Check:
+    words = 'deepgp_data check folder set --workers 1'
+    says = 'the same command goes on'
+    def prepare(self, at):
+        for folder, name in (('images', 'a.jpg'), ('masks', 'a.png')):
+            (at/'set'/folder).mkdir(parents=True)
+            large().save(at/'set'/folder/name)
+            linked(at/'set'/folder/name, 3000)
+        (at/'set/classes.txt').write_text('1 one\n')
+    def begun(self, at): return 'checking' in said(at)
+    def after(self, at): pass
+
+
+class Build:
+    words = 'deepgp_data build pascal voc --sbd sbd --workers 1'
+    says = 'the same command goes on'
+    def prepare(self, at):
+        for folder in ('voc/JPEGImages', 'voc/SegmentationClass', 'sbd/cls'): (at/folder).mkdir(parents=True)
+        large().save(at/'voc/SegmentationClass/a.png')
+        linked(at/'voc/SegmentationClass/a.png', 3000)
+    def begun(self, at): return len(list(at.glob('voc/SegmentationClassAug/*.png'))) >= 3
+    def after(self, at):
+        for p in at.glob('voc/SegmentationClassAug/*.png'): Image.open(p).load()
+
+
+class Study:
+    words = 'deepgp_study shapes --iterations 100000 --jobs 1 --out study'
+    says = 'the same command goes on'
+    def log(self, at): return next(at.glob('study/*/log.csv'), None)
+    def prepare(self, at): pass
+    def begun(self, at): return self.log(at) and len(read_log(self.log(at))) >= 2
+    def after(self, at):
+        log = self.log(at)
+        assert 'stopped as asked, after saving' in (log.parent/'console.txt').read_text()
+        assert load_state(log.parent/'state.safetensors')[1]['step'] == len(read_log(log))
+
+
+class Bench:
+    words = 'deepgp_bench gp --alone --repeats 1000000'
+    says = 'nothing was kept'
+    def prepare(self, at): pass
+    def begun(self, at): return 'gp: ' in said(at)
+    def after(self, at): pass
+
+
+class Demo:
+    words = 'deepgp_demo --steps 100000 --out figures'
+    says = 'nothing was kept'
+    def prepare(self, at): pass
+    def begun(self, at): return any(len(read_log(p)) >= 2 for p in at.glob('tmp/deepgp_demo_*/*/log.csv'))
+    def after(self, at): assert not list(at.glob('tmp/deepgp_demo_*'))
+
+
+WORKS = dict(train=Train, evaluate=Evaluate, segment=Segment, check=Check, build=Build, study=Study, bench=Bench, demo=Demo)
+
+
+def words_of(work): return [w for word in work.words.split() for w in (['known/0.jpg']*5000 if word == 'QUERIES' else [word])]
+
+
+@pytest.mark.parametrize('number', SIGNALS, ids=lambda s: s.name)
+@pytest.mark.parametrize('name', WORKS)
+def test_every_command_ends_in_a_sentence(tmp_path, name, number):
+    work = WORKS[name]()
+    work.prepare(tmp_path)
+    process = start(tmp_path, *words_of(work))
+    until(process, tmp_path, lambda: work.begun(tmp_path))
+    if number == signal.SIGTERM: os.kill(process.pid, number)
+    else: os.killpg(process.pid, number)  # Ctrl-C, and a terminal that is closed, reach the whole group
+    assert work.says in ended(process, tmp_path)
+    work.after(tmp_path)
+
+
+def test_an_interrupted_evaluation_goes_on(tmp_path):
+    words = [*Evaluate.words.replace('100000', '400').split()]
+    process = start(tmp_path, *words)
+    until(process, tmp_path, lambda: rows(tmp_path) >= 3)
+    os.kill(process.pid, signal.SIGTERM)
+    ended(process, tmp_path)
+    kept = rows(tmp_path)
+    process = start(tmp_path, *words)
+    process.join(120)
+    assert process.exitcode == 0 and f'{kept}/400' in said(tmp_path), said(tmp_path)
+
+
+@pytest.mark.parametrize('name', ['train', 'segment'])
+def test_nohup(tmp_path, name):
+    "What is ignored stays ignored"
+    work = WORKS[name]()
+    work.prepare(tmp_path)
+    process = start(tmp_path, *words_of(work), ignored=[signal.SIGHUP, signal.SIGINT])
+    until(process, tmp_path, lambda: work.begun(tmp_path))
+    for number in (signal.SIGHUP, signal.SIGINT): os.kill(process.pid, number)
+    count = lambda: steps(tmp_path) + len(list(tmp_path.glob('out/masks/*.png')))
+    now = count()
+    until(process, tmp_path, lambda: count() >= now + 5)  # it goes on
+    os.kill(process.pid, signal.SIGTERM)
+    ended(process, tmp_path)
+
+
+@pytest.mark.parametrize('name', ['train', 'segment', 'evaluate'])
+def test_a_terminal_that_is_closed(tmp_path, name):
+    "What is printed can no longer be written then; the work is saved all the same"
+    work = WORKS[name]()
+    work.prepare(tmp_path)
+    ours, theirs = os.openpty()
+    process = start(tmp_path, *words_of(work), terminal=os.ttyname(theirs))  # the first terminal that a session opens is its own
+    os.set_blocking(ours, False)
+    until(process, tmp_path, lambda: drained(ours) and work.begun(tmp_path))
+    for number in (theirs, ours): os.close(number)
+    process.join(120)
+    assert process.exitcode == 130
+    work.after(tmp_path)
+
+
+def drained(terminal):
+    "Read what is shown on a terminal, so that there is room for more"
+    try: os.read(terminal, 1 << 16)
+    except OSError: pass
+    return True
+
+
+def test_handlers_are_put_back_and_threads_need_none():
+    before = [signal.getsignal(s) for s in SIGNALS]
+    with as_command('deepgp_test'), asked_to_stop(): pass
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(SystemExit), as_command('deepgp_test'): raise error
+    assert [signal.getsignal(s) for s in SIGNALS] == before
+    ends = []
+    def work():
+        with on_signals(print), asked_to_stop() as asked: ends.append(asked)
+        try: commands.deepgp_eval(['nowhere'])
+        except SystemExit as e: ends.append(e.code)
+    thread = threading.Thread(target=work)
+    thread.start(); thread.join()
+    assert ends == [[], 'deepgp_eval: there is no trained model nowhere: a run writes it when it has finished.']
+
+
+def test_a_second_signal_does_not_disturb_the_first(tmp_path):
+    kept = tmp_path/'kept'
+    with pytest.raises(SystemExit) as end, as_command('deepgp_test'):
+        try: os.kill(os.getpid(), signal.SIGTERM)
+        finally: os.kill(os.getpid(), signal.SIGTERM); kept.touch()
+    assert end.value.code == 130 and kept.exists()
