@@ -181,6 +181,7 @@ def check_features(
     for t, name in zip((x, y), names):
         if t is not None and t.ndim < 2:
             raise ValueError(f'{name} must have shape (..., points, features), but it has shape {tuple(t.shape)}.')
+        if t is not None and t.shape[-1] == 0: raise ValueError(f'{name} has no features: its shape is {tuple(t.shape)}.')
     if y is None: return
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f'{names[0]} and {names[1]} must have the same number of features, but have {x.shape[-1]} and '
