@@ -22,7 +22,10 @@ def no_autocast(
     x:Tensor, # any tensor on the device in question
 ):
     "Compute at the precision of the tensors, whatever `torch.autocast` says"
-    with torch.autocast(x.device.type, enabled=False): yield
+    kind = x.device.type
+    if kind == 'mps' and not torch.amp.is_autocast_available(kind): yield  # before PyTorch 2.5 there is nothing to switch off
+    else:
+        with torch.autocast(kind, enabled=False): yield
 
 # %% ../nbs/00_kernels.ipynb #5294b6d3
 def at_least_float32(
