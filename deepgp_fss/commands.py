@@ -194,7 +194,7 @@ def deepgp_train(
     parser = argparse.ArgumentParser('deepgp_train', description=deepgp_train.__doc__, allow_abbrev=False)
     parser.add_argument('--out', help='folder of the run')
     parser.add_argument('--recipe', default=None, help=f'{", ".join(RECIPES)}; default: paper, for the data set shapes: shapes')
-    parser.add_argument('--weights', help="of the backbone: a file, or 'imagenet' for those in torchvision's cache")
+    parser.add_argument('--weights', help="of the backbone: a file, 'imagenet' for those in torchvision's cache, or 'random'")
     parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
     parser.add_argument('--resume', action='store_true', help='go on with the run in --out, with its settings; more --iterations than before extend it')
     parser.add_argument('--show', action='store_true', help='print the resolved configuration, and stop')

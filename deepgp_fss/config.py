@@ -103,7 +103,7 @@ class RunConfig:
     data:dict                                              # name, root, fold and other arguments of `open_data`
     model:ModelConfig = field(default_factory=ModelConfig)
     recipe:Recipe = field(default_factory=Recipe)
-    weights:str = None                                     # of the backbone: a file, 'imagenet' (from the cache), or None
+    weights:str = None                                     # of the backbone: a file, 'imagenet' (from the cache), 'random', or None
     preset:str = None                                      # name of the recipe it started from
 
     def to_dict(self): return asdict(self)

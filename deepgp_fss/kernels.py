@@ -22,7 +22,10 @@ def no_autocast(
     x:Tensor, # any tensor on the device in question
 ):
     "Compute at the precision of the tensors, whatever `torch.autocast` says"
-    with torch.autocast(x.device.type, enabled=False): yield
+    kind = x.device.type
+    if kind == 'mps' and not torch.amp.is_autocast_available(kind): yield  # before PyTorch 2.5 there is nothing to switch off
+    else:
+        with torch.autocast(kind, enabled=False): yield
 
 # %% ../nbs/00_kernels.ipynb #5294b6d3
 def at_least_float32(
@@ -181,6 +184,7 @@ def check_features(
     for t, name in zip((x, y), names):
         if t is not None and t.ndim < 2:
             raise ValueError(f'{name} must have shape (..., points, features), but it has shape {tuple(t.shape)}.')
+        if t is not None and t.shape[-1] == 0: raise ValueError(f'{name} has no features: its shape is {tuple(t.shape)}.')
     if y is None: return
     if x.shape[-1] != y.shape[-1]:
         raise ValueError(f'{names[0]} and {names[1]} must have the same number of features, but have {x.shape[-1]} and '

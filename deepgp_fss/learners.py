@@ -77,6 +77,8 @@ class GPLearner(nn.Module):
 
     def drop(self, state, shot, shots): # -> GPPosterior
         "Forget one of `shots` images"
+        if state.condensed_from is not None: raise ValueError('A shot cannot be forgotten once all of them were condensed: prepare the others anew.')
+        if not 0 <= shot < shots or len(state) % shots: raise ValueError(f'There is no shot {shot} of {shots} equal ones among {len(state)} support points.')
         n = len(state)//shots
         return state.drop(slice(shot*n, (shot + 1)*n))
 

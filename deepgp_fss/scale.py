@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import torch
 from torch.utils.flop_counter import FlopCounterMode
 
-from .bench import gp_operations, interleaved, machine, peak_bytes
+from .bench import bench_model, gp_operations, interleaved, machine, peak_bytes
 from .files import progress_bar
 from .model import DeepGPNet, ModelConfig, for_prediction, in_parts, split_classes
 from .paper import RUNTIMES
@@ -28,8 +28,7 @@ def bench_scale(
     progress:bool=True, # show a bar
 )->dict:
     "Seconds and megabytes along three axes, exact and bounded"
-    torch.manual_seed(0)
-    plain = DeepGPNet(config).eval()
+    plain = bench_model(config, size)
     models = {'exact': for_prediction(plain).to(device)}
     models['bounded'] = for_prediction(plain).to(device)
     for learner in models['bounded'].learners: learner.gp.max_points = bound
@@ -54,10 +53,10 @@ def _measure(model, K, side, N, device):
     (x,), (y,) = encode()
     inside = None if model.config.max_points is None else (labels > 0).float().unflatten(-1, (-1, model.stride)).unflatten(-3, (-1, model.stride)).mean((-1, -3))[:, :, None]
     condition = lambda: learner.prepare(x, y.flatten(2, 3), inside)
-    state = model.prepare(images, labels, classes)
+    state, prepared = model.prepare(images, labels, classes), condition()
     parts = dict(encode=encode, condition=condition, query=lambda: model.infer(state, query))
     seconds = {name: interleaved({name: f}, 1, device)[name][0] for name, f in parts.items()}
-    return dict(points=len(condition()), seconds=seconds, MB={name: peak_bytes(f, device)/1e6 for name, f in parts.items()})
+    return dict(points=len(prepared), gp_type=str(prepared.dtype), seconds=seconds, MB={name: peak_bytes(f, device)/1e6 for name, f in parts.items()})
 
 # %% ../nbs/12e_scale.ipynb #4a60a2ff
 def scale_report(

@@ -14,10 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .encoders import RESNETS, Encoded
-from .gp import GaussianProcess, GPPosterior
+from .gp import GaussianProcess, GPPosterior, NotPositiveDefinite, check_finite, check_support
 from .kernels import SquaredExponential
 from .learners import LEARNERS, make_learner
-from .model import ModelConfig, in_parts, make_encoder, pad_to
+from .model import ModelConfig, check_images, check_shots, in_parts, make_encoder, pad_to
 from .shapes import IGNORE
 
 # %% ../nbs/05a_training_free.ipynb #36adb210
@@ -65,7 +65,11 @@ def predict_each_other(
     images:list, # the points (s,) of each image; a single image: each point is predicted from all others
 )->Tensor: # (S, N)
     "What the GP says of each support image when it is told the others"
-    A_inv = torch.cholesky_inverse(torch.linalg.cholesky(K + noise_var*torch.eye(len(K), dtype=K.dtype, device=K.device)))
+    try: L = torch.linalg.cholesky(K + noise_var*torch.eye(len(K), dtype=K.dtype, device=K.device))
+    except torch.linalg.LinAlgError:
+        raise NotPositiveDefinite(f'The covariance of {len(K)} support points cannot be factorised with a noise of {noise_var:g}: '
+                                  'give larger `noises`.') from None
+    A_inv = torch.cholesky_inverse(L)
     weights, out = A_inv @ y, y.clone()
     if len(images) == 1: return y - weights/A_inv.diagonal()[:, None]
     for own in images: out[own] -= torch.linalg.solve(A_inv[own][:, own], weights[own])
@@ -80,6 +84,7 @@ def fit_points(
     noises:tuple=(.03, .1, .3), # noise variances to try
 )->Fitted:
     "The GP with which the support images predict each other best"
+    x, y = check_support(x, y)
     prior, best, images = y.mean(0), None, [(groups == g).nonzero()[:, 0] for g in groups.unique()]
     similarity, several = SquaredExponential(1.)(x), len(images) > 1
     for length_sq in lengths:
@@ -160,6 +165,7 @@ class TrainingFree(nn.Module):
         classes:list=None, # labels in the masks, to learn several classes at once; None: just label 1
     )->tuple: # for `infer`
         "Condition the learner on the support set"
+        check_shots(support_images, support_masks)
         labels = torch.tensor([1] if classes is None else list(classes), device=support_masks.device)
         (maps,), states = in_parts(lambda x: [self.maps(x)], support_images), []
         for x, masks in zip(maps, support_masks):
@@ -172,6 +178,7 @@ class TrainingFree(nn.Module):
 
     def condition(self, x, y, image): # (S, D), (S, N), (S,)
         if self.learner == 'gp': return fit_points(x, y, image, **self.options)
+        x, y = check_support(x, y)
         return [self.alternative.prepare(x.T[None, None, :, :, None], y[None, None, None, :, n, None]) for n in range(y.shape[1])]
 
     @torch.no_grad()
@@ -183,9 +190,11 @@ class TrainingFree(nn.Module):
     )->Tensor: # (B, [M,] [N,] 2, H, W) scores; with details also [(B, M, N, Z, h, w)], for the GP mean and variance
         "Segment query images"
         several, queries = query_images.ndim == 5, query_images if query_images.ndim == 5 else query_images[:, None]
+        check_images(queries, 'query_images')
         states, classes = state
         size, inside = queries.shape[-2:], [math.ceil(n/self.stride) for n in content or queries.shape[-2:]]
         x = self.maps(queries)[..., :inside[0], :inside[1]]
+        check_finite(x_q=x)
         answers = [[self.answer(s, q) for q in xs] for s, xs in zip(states, x)]
         score, z = (torch.stack([torch.stack([a[k] for a in row]) for row in answers]) for k in (0, 1))  # (B, M, N, h, w), (B, M, N, Z, h, w)
         score, z = (self.widen(t, size) for t in (score, z))

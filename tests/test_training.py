@@ -57,7 +57,7 @@ def test_the_rate_falls_once_halfway():
 
 
 def test_frozen_backbone_stays(tmp_path):
-    config = make_config('frozen', dict(name='shapes', n_train=60, side=64), **SETTINGS | dict(backbone='resnet18', scales=(16,), size=64, iterations=2))
+    config = make_config('frozen', dict(name='shapes', n_train=60, side=64), 'random', **SETTINGS | dict(backbone='resnet18', scales=(16,), size=64, iterations=2))
     torch.manual_seed(0)
     before = DeepGPNet(config.model).state_dict()
     after = weights(train(config, tmp_path/'run', picture_every=0, progress=False, cpu=True, features=dict(folder=tmp_path/'features')))
@@ -112,7 +112,29 @@ def test_a_resumed_run_needs_no_backbone_weights(tmp_path):
     done.unlink(); (tmp_path/'backbone.safetensors').unlink()
     assert train(config, tmp_path/'run', resume=True, **how) == done and done.exists()
     with pytest.raises((ValueError, OSError), match='backbone.safetensors'): train(config, tmp_path/'other', **how)
-    assert train(replace(config, weights=None), tmp_path/'other', **how)  # a start that failed is no run: mend it and start again
+    assert train(replace(config, weights='random'), tmp_path/'other', **how)  # a start that failed is no run: mend it and start again
+
+
+def test_a_random_backbone_is_trained_only_if_asked_for(tmp_path):
+    config = make_config('paper', dict(name='shapes', n_train=60, side=48), **SETTINGS | dict(backbone='resnet18', iterations=2))
+    how = dict(picture_every=0, progress=False, cpu=True)
+    with pytest.raises(ValueError, match='resnet18 has no weights.*set freeze_bn false.*say --weights random'): train(config, tmp_path/'run', **how)
+    with pytest.raises(ValueError, match='resnet18 has no weights'): train(config, tmp_path/'run', resume=True, **how)
+    assert not (tmp_path/'run').exists()
+    learns = replace(config, model=replace(config.model, freeze_bn=False))
+    assert train(learns, tmp_path/'scratch', **how) and train(replace(config, weights='random'), tmp_path/'run', **how)
+    with pytest.raises(TrainingStopped, match="weights is 'random' in the run and None now"): train(config, tmp_path/'run', resume=True, **how)
+
+
+def test_a_run_from_before_that_rule_goes_on(tmp_path, monkeypatch):
+    config = make_config('paper', dict(name='shapes', n_train=60, side=48), **SETTINGS | dict(backbone='resnet18', iterations=4))
+    how = dict(picture_every=0, progress=False, cpu=True)
+    with monkeypatch.context() as then:
+        then.setattr(training, 'check_weights', lambda config: None)
+        done = train(config, tmp_path/'run', checkpoint_every=2, **how)
+    (tmp_path/'run/state_before.safetensors').replace(tmp_path/'run/state.safetensors')  # as after two steps
+    done.unlink()
+    assert train(config, tmp_path/'run', resume=True, **how) == done and done.exists()
 
 
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):

@@ -1525,6 +1525,8 @@ for words, *says in (
     ('--data min_images=few', 'min_images'), ('--learning_rate 1', 'unrecognized arguments: --learning_rate')):
     option('deepgp_train', words, lambda at, words=words: train(at, *words.replace('--data ', '--data n_train=60 n_val=60 side=48 ').split()), *says)
 option('deepgp_train', '--weights gone.pth', lambda at: train(at, *'--backbone resnet18 --scales 16 --weights gone.pth'.split()), 'no weights file', 'gone.pth')
+for name in ('resnet18', 'timm:resnet18'):
+    option('deepgp_train', f'--backbone {name} and no --weights', lambda at, name=name: train(at, '--backbone', name, '--scales', '16'), f'{name} has no weights', '--weights random')
 option('deepgp_train', 'no --out', lambda at: run('deepgp_train', *TRAIN), 'Give --out FOLDER')
 option('deepgp_train', '--out, a file', lambda at: train(at, '--out', write(at/'file', b'')), 'file cannot be written', 'choose another --out')
 option('deepgp_train', '--cache_dir, a file', lambda at: train(at, *'--cache true --augment false --freeze_backbone true --cache_dir'.split(),
