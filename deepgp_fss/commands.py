@@ -215,7 +215,7 @@ def deepgp_train(
     from deepgp_fss.training import train
     done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download,
                  features=dict(folder=args.cache_dir, limit=args.cache_limit))
-    if done is None: print(f'deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
+    if done is None: print('deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
     print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
 # %% ../nbs/13_commands.ipynb #23875580
@@ -278,7 +278,7 @@ def deepgp_eval(
 # %% ../nbs/13_commands.ipynb #801b3515
 class Judged(NamedTuple):
     "Something to evaluate"
-    model:'torch.nn.Module'   # in evaluation mode
+    model:object      # a network, in evaluation mode
     name:str          # for the folder of its results
     words:str         # that name it on the command line
     about:dict        # its settings, for the result

@@ -35,7 +35,7 @@ PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nsh
 def python(code, **how):
     "A process that runs Python code"
     env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1') | how.pop('env', {})
-    return subprocess.run([sys.executable, '-c', code], env=env, text=True, capture_output=True, timeout=300, **how)
+    return subprocess.run([sys.executable, '-c', code], env=env, text=True, capture_output=True, timeout=900, **how)
 
 
 def as_program(*lines):
@@ -48,7 +48,7 @@ def as_program(*lines):
 def in_shell(tmp_path, words):
     "A command line of a shell, such as the user types"
     env = os.environ | dict(OMP_NUM_THREADS='1', PATH=f'{BIN}:{os.environ["PATH"]}')
-    return subprocess.run(['bash', '-c', words], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=300)
+    return subprocess.run(['bash', '-c', words], cwd=tmp_path, env=env, text=True, capture_output=True, timeout=900)
 
 
 def test_closed_streams(tmp_path):

@@ -97,7 +97,7 @@ def children(data, n=2):
 def test_two_processes_index_a_fresh_data_set_at_once(data):
     "Both succeed, one of them counts, and nothing else is left behind"
     runs = children(data)
-    said = [run.communicate(timeout=120) for run in runs]
+    said = [run.communicate(timeout=900) for run in runs]
     assert [run.returncode for run in runs] == [0, 0], said
     assert sorted(out.count('counted') for out, _ in said) == [0, 12]
     assert [p.name for p in (data/'deepgp_index').iterdir()] == ['index.txt']

@@ -17,6 +17,7 @@ from deepgp_fss import commands
 from deepgp_fss.process import as_command, on_signals
 from deepgp_fss.training import asked_to_stop, load_state, read_log
 from faults import TINY
+from harness import wait_until
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 CONTEXT = multiprocessing.get_context('forkserver')  # children of a process that has imported everything: starting one takes no time
@@ -48,13 +49,11 @@ def said(at): return (at/'said').read_text() if (at/'said').exists() else ''
 
 def until(process, at, condition):
     "Wait for a condition, or fail at once if the process has ended"
-    while not condition():
-        assert process.is_alive(), said(at)
-        time.sleep(.01)
+    wait_until(condition, lambda: None if process.is_alive() else said(at), 'what was waited for')
 
 
 def ended(process, at, status=130):
-    process.join(120)
+    process.join(900)
     assert process.exitcode == status, said(at)
     assert 'Traceback' not in said(at) and said(at).rstrip().endswith('.'), said(at)
     with pytest.raises(ProcessLookupError):  # its whole session has ended
@@ -191,7 +190,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path):
     ended(process, tmp_path)
     kept = rows(tmp_path)
     process = start(tmp_path, *words)
-    process.join(120)
+    process.join(900)
     assert process.exitcode == 0 and f'{kept}/400' in said(tmp_path), said(tmp_path)
 
 
@@ -220,7 +219,7 @@ def test_a_terminal_that_is_closed(tmp_path, name):
     os.set_blocking(ours, False)
     until(process, tmp_path, lambda: drained(ours) and work.begun(tmp_path))
     for number in (theirs, ours): os.close(number)
-    process.join(120)
+    process.join(900)
     assert process.exitcode == 130
     work.after(tmp_path)
 
