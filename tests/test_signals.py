@@ -183,7 +183,7 @@ def test_every_command_ends_in_a_sentence(tmp_path, name, number):
 
 
 def test_an_interrupted_evaluation_goes_on(tmp_path):
-    words = [*Evaluate.words.replace('100000', '400').split()]
+    words = [*Evaluate.words.replace('100000', '150').split()]
     process = start(tmp_path, *words)
     until(process, tmp_path, lambda: rows(tmp_path) >= 3)
     os.kill(process.pid, signal.SIGTERM)
@@ -191,7 +191,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path):
     kept = rows(tmp_path)
     process = start(tmp_path, *words)
     process.join(900)
-    assert process.exitcode == 0 and f'{kept}/400' in said(tmp_path), said(tmp_path)
+    assert process.exitcode == 0 and f'{kept}/150' in said(tmp_path), said(tmp_path)
 
 
 @pytest.mark.parametrize('name', ['train', 'segment'])
