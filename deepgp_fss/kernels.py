@@ -9,7 +9,7 @@ __all__ = ['no_autocast', 'at_least_float32', 'half_sq_norm', 'sum_to', 'neg_hal
 
 # %% ../nbs/00_kernels.ipynb #87ebcbd8
 import math
-from contextlib import contextmanager
+from contextlib import nullcontext
 from functools import reduce
 from operator import add, mul
 
@@ -17,15 +17,13 @@ import torch
 from torch import Tensor, nn
 
 # %% ../nbs/00_kernels.ipynb #080b2cdb
-@contextmanager
 def no_autocast(
     x:Tensor, # any tensor on the device in question
-):
+): # a context
     "Compute at the precision of the tensors, whatever `torch.autocast` says"
     kind = x.device.type
-    if kind == 'mps' and not torch.amp.is_autocast_available(kind): yield  # before PyTorch 2.5 there is nothing to switch off
-    else:
-        with torch.autocast(kind, enabled=False): yield
+    if kind == 'mps' and not torch.amp.is_autocast_available(kind): return nullcontext()  # before PyTorch 2.5: nothing to switch off
+    return torch.autocast(kind, enabled=False)
 
 # %% ../nbs/00_kernels.ipynb #5294b6d3
 def at_least_float32(

@@ -266,9 +266,8 @@ def test_float32_against_float64_on_realistic_features(scale, offset):
     """512-d features of 2,560 support points in clusters, and 1,024 query points, half of them close to support points
     and half from the same clusters. Errors are relative to the largest mean and to the prior variance.
 
-    Distances come from products of whole features, so their error grows with the square of the features' scale: seen
-    here at scales .1, 1, 10, 30 were 1e-3, 1e-5, 1e-3, 9e-3 for the mean and 3e-6, 2e-5, 2e-3, 2e-2 for the variance
-    (between a feature of length 700 and one at a distance of 2, in the last case)."""
+    Seen on two kinds of CPU instructions: at scale .1 at most 1e-3 for the mean and 4e-6 for the variance, at .3 4e-5 and 3e-6, at 1 1e-5 and
+    3e-5; from scale 3 on `too_fine` sends the features to float64. Other CPUs round otherwise, so the bounds leave room."""
     g = torch.Generator().manual_seed(0)
     centres = torch.randn(40, 512, generator=g)
     draw = lambda n: scale*(centres[torch.randint(40, (n,), generator=g)] + .3*torch.randn(n, 512, generator=g)) + offset
@@ -279,7 +278,7 @@ def test_float32_against_float64_on_realistic_features(scale, offset):
     exact_mean, exact_var = gp.prepare(x_s.double(), y_s.double()).predict(x_q.double())
     error = (mean - exact_mean).abs().max()/exact_mean.abs().max(), (var - exact_var).abs().max()
     print(f'scale {scale:g}, offset {offset:g}: mean {error[0]:.1e}, variance {error[1]:.1e}')
-    assert error[0] < 2e-3 + 2e-5*scale**2 and error[1] < 1e-5 + 3e-5*scale**2
+    assert error[0] < (5e-3 if scale < .3 else 2e-4) and error[1] < (2e-5 if scale < 1 else 2e-4)
 
 
 def test_half_precision_and_autocast():
