@@ -116,7 +116,7 @@ def sideways(root, shape):
         (root/c).mkdir(parents=True, exist_ok=True)
         for i in range(3):
             if not (root/f'{c}/{i}.jpg').exists(): Image.fromarray(np.arange(30*50*3, dtype=np.uint8).reshape(30, 50, 3)).save(root/f'{c}/{i}.jpg', exif=exif)
-            Image.fromarray(np.full(shape, 255, np.uint8)).save(root/f'{c}/{i}.png')
+            Image.fromarray(np.pad(np.full((shape[0] - 2, shape[1]), 255, np.uint8), ((1, 1), (0, 0)))).save(root/f'{c}/{i}.png')
     return open_data('folder', root, test_classes=['dog'], min_area=10).train
 
 

@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bad_input.corpus import JPEG, model, png, run, scene, support
+from bad_input.corpus import JPEG, model, png, run, script, scene, support
 from deepgp_fss import files
 from deepgp_fss.datasets import build_index, folder_set, open_data
 from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
@@ -113,6 +113,7 @@ def test_a_missing_package(tmp_path):
 
 
 def test_the_temporary_folder_is_full():
+    script('deepgp_demo')  # has a temporary folder of its own
     with patch('tempfile.mkdtemp', side_effect=FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")), pytest.raises(Exception) as error: run('deepgp_demo')
     assert str(error.value) == "deepgp_demo: No usable temporary directory found in ['/tmp']."
     with patch('tempfile.mkdtemp', side_effect=OSError(errno.ENOSPC, 'No space left on device', '/tmp/deepgp_demo_x')), pytest.raises(Exception) as error: run('deepgp_demo')

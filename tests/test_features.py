@@ -144,7 +144,7 @@ def folder(tmp_path):
         (tmp_path/'data'/c).mkdir(parents=True)
         for i in range(4):
             Image.fromarray(rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(tmp_path/f'data/{c}/{i}.jpg')
-            Image.fromarray(np.full((60, 80), 255, np.uint8)).save(tmp_path/f'data/{c}/{i}.png')
+            Image.fromarray(np.pad(np.full((58, 80), 255, np.uint8), ((1, 1), (0, 0)))).save(tmp_path/f'data/{c}/{i}.png')
     return tmp_path/'data'
 
 
