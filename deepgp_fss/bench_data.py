@@ -18,11 +18,11 @@ import torch.nn.functional as F
 from PIL import Image
 from torchvision.transforms.v2 import functional as T
 
-from .bench import machine
+from .bench import bench_model, machine
 from .datasets import FewShotData, ImageSet, open_data
 from .episodes import Augment, Episodes, as_tv, blur, episode_loader, fitting, place, resize, turn
 from .features import FeatureCache, fill, find_damaged
-from .model import DeepGPNet, ModelConfig
+from .model import ModelConfig
 from .shapes import IGNORE, Shapes
 
 # %% ../nbs/12b_bench_data.ipynb #396170f8
@@ -141,7 +141,7 @@ def bench_cache(
 )->dict: # machine, settings, seconds of a step in each way, and what the cache costs
     "Training steps with and without the cache"
     with tempfile.TemporaryDirectory() as tmp:
-        data, model = photographs(Path(tmp)/'photographs', 24), DeepGPNet(config).train()
+        data, model = photographs(Path(tmp)/'photographs', 24), bench_model(config, size).train()
         cache = FeatureCache(model.encoder, data, size, Path(tmp)/'features')
         start = time.perf_counter()
         computed = fill(cache, model.encoder, data, progress=False)

@@ -462,7 +462,7 @@ def deepgp_study(
 @call_parse
 @_sentences
 def deepgp_bench(
-    what:Param('what to measure: gp, episode, data, cache or scale', str),
+    what:Param('what to measure: gp, episode, data, cache, scale or start', str),
     shots:Param('numbers of shots, separated by commas; default 1,5,10 for gp and 1,5 for episode', str)=None,
     batch:Param('gp, cache: episodes at a time', int)=1,
     repeats:Param('rounds, of which the median is reported; default 15 for gp and 3 for episode', int)=None,
@@ -478,10 +478,10 @@ def deepgp_bench(
     alone:Param('gp: leave GPyTorch and scikit-learn out', store_true)=False,
 ):
     "Time and peak memory, as ratios measured in one run"
-    if what not in ('gp', 'episode', 'data', 'cache', 'scale'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data, cache or scale.")
+    if what not in ('gp', 'episode', 'data', 'cache', 'scale', 'start'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data, cache, scale or start.")
     if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
     if width < 1: raise ValueError(f'width must be at least 1, but it is {width}.')
-    if repeats is None: repeats = dict(gp=15, episode=3, cache=3).get(what, 1)
+    if repeats is None: repeats = dict(gp=15, episode=3, cache=3, start=5).get(what, 1)
     if size is None: size = 256 if what == 'scale' else 512
     if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')
     shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5', scale='1,2,5,10,20,50,100').get(what, '5'), 'shots')
@@ -498,7 +498,7 @@ def deepgp_bench(
 # %% ../nbs/13_commands.ipynb #bcd98264
 def _measure(what, shots, batch, repeats, backbone, size, width, compiled, device, dataset, root, workers, alone):
     "The result of one benchmark, and the function that shows it"
-    from deepgp_fss.bench import bench_episode, bench_gp, episode_report, gp_report
+    from deepgp_fss.bench import bench_episode, bench_gp, bench_start, episode_report, gp_report, start_report
     from deepgp_fss.bench_data import bench_cache, bench_data, cache_report, data_report
     from deepgp_fss.datasets import open_data
     from deepgp_fss.scale import bench_scale, scale_report
@@ -509,6 +509,7 @@ def _measure(what, shots, batch, repeats, backbone, size, width, compiled, devic
     if what == 'cache':
         config = ModelConfig(backbone=backbone, decoder_width=width, freeze_backbone=True)
         return bench_cache(config, size, shots[0], batch, repeats), cache_report
+    if what == 'start': return bench_start(repeats), start_report
     if what == 'scale': return bench_scale(ModelConfig(backbone=backbone), shots, size=size, device=device), scale_report
     return bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
 
