@@ -5,6 +5,7 @@ import os
 import runpy
 import signal
 import sys
+import tempfile
 import threading
 import time
 
@@ -34,6 +35,7 @@ def begin(at, words, ignored=(), terminal=None):
     os.chdir(at)
     (at/'tmp').mkdir(exist_ok=True)
     os.environ |= dict(OMP_NUM_THREADS='1', DEEPGP_FSS_CACHE=str(at/'cache'), TMPDIR=str(at/'tmp'))
+    tempfile.tempdir = None  # somebody may have asked for it while the server imported
     sys.argv = words
     runpy.run_path(str(script(words[0])), run_name='__main__')
 
