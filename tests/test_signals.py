@@ -3,6 +3,7 @@ import json
 import multiprocessing
 import os
 import runpy
+import shutil
 import signal
 import sys
 import tempfile
@@ -33,8 +34,8 @@ def begin(at, words, ignored=(), terminal=None):
     shown = os.open(at/'said', os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if terminal is None else os.open(terminal, os.O_RDWR)
     for number in (1, 2): os.dup2(shown, number)
     os.chdir(at)
-    (at/'tmp').mkdir(exist_ok=True)
-    os.environ |= dict(OMP_NUM_THREADS='1', DEEPGP_FSS_CACHE=str(at/'cache'), TMPDIR=str(at/'tmp'))
+    if not (at/'tmp').is_symlink(): (at/'tmp').symlink_to(tempfile.mkdtemp(prefix='s_', dir='/tmp'))  # names of sockets are short, and pytest's folders are not
+    os.environ |= dict(OMP_NUM_THREADS='1', DEEPGP_FSS_CACHE=str(at/'cache'), TMPDIR=str((at/'tmp').resolve()))
     tempfile.tempdir = None  # somebody may have asked for it while the server imported
     sys.argv = words
     runpy.run_path(str(script(words[0])), run_name='__main__')
@@ -169,6 +170,12 @@ WORKS = dict(train=Train, evaluate=Evaluate, segment=Segment, check=Check, build
 
 
 def words_of(work): return [w for word in work.words.split() for w in (['known/0.jpg']*5000 if word == 'QUERIES' else [word])]
+
+
+@pytest.fixture(autouse=True)
+def tidy(tmp_path):
+    yield
+    if (tmp_path/'tmp').is_symlink(): shutil.rmtree((tmp_path/'tmp').resolve(), ignore_errors=True)
 
 
 @pytest.mark.parametrize('number', SIGNALS, ids=lambda s: s.name)
