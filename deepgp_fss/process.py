@@ -148,7 +148,7 @@ def as_command(
             for bar in open_bars() - bars: bar.close()
             if not isinstance(e, KeyboardInterrupt):
                 if (said := sentence(e)) is None: raise
-                if alone: sys.unraisablehook = lambda *_: None  # what libraries fail to tidy up says nothing new
+                if alone: sys.unraisablehook = sys.excepthook = lambda *_: None  # what libraries fail to tidy up says nothing new
                 sys.exit(f'{name}: {said}')
             print(f'{name}: interrupted; {go_on}.', file=sys.stderr)
     if alone:
