@@ -13,6 +13,7 @@ __all__ = ['COUNTS', 'BINS', 'FINE', 'SCORED', 'count_pixels', 'class_iou', 'mio
 import hashlib
 import json
 import math
+import warnings
 import os
 from pathlib import Path
 from uuid import uuid4
@@ -91,12 +92,13 @@ def bootstrap(
     counts = np.array([[r[name] for name in COUNTS] for r in rows], dtype=np.float64)
     member = np.array([[r['label'] == c for c in classes] for r in rows], dtype=np.float64)
     scores = np.empty((draws, 2))
-    with np.errstate(invalid='ignore', divide='ignore'):
+    with np.errstate(invalid='ignore', divide='ignore'), warnings.catch_warnings():
+        warnings.simplefilter('ignore', RuntimeWarning)  # where nothing is there and nothing found, there is no score: NaN says so
         for k, times in enumerate(resampled(rows, draws, seed)):
             inter, union = ((times[:, None]*counts[:, j:j+1]*member).sum(0) for j in (0, 1))
             i, u, bi, bu = (times[:, None]*counts).sum(0)
             scores[k] = np.nanmean(np.where(union > 0, inter/union, np.nan)), (i/u + bi/bu)/2
-    low, high = np.nanpercentile(scores, [2.5, 97.5], axis=0)
+        low, high = np.nanpercentile(scores, [2.5, 97.5], axis=0)
     return dict(miou=(low[0], high[0]), fb_iou=(low[1], high[1]))
 
 # %% ../nbs/09_evaluation.ipynb #43b2c733
