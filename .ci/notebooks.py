@@ -1,6 +1,6 @@
 """Execute notebooks in place and keep their outputs, skipping the cells that nbdev skips.
 
-usage: python .ci/notebooks.py [nbs/00_kernels.ipynb ...]      without arguments: all of them
+usage: python .ci/notebooks.py [nbs/method/10_kernels.ipynb ...]      without arguments: all of them
 
 Widget views and live progress are dropped, because they change with every run; so a second run gives no diff. Pictures
 are stored at 100 dpi with 256 colours: readable, and small enough to commit."""

@@ -9,7 +9,7 @@ from deepgp_fss.datasets import ClassFolder, ShapesSet, Subset, folder_set, open
 from deepgp_fss.encoders import SmallEncoder
 from deepgp_fss.episodes import Episodes, episode_loader
 from deepgp_fss.features import FeatureCache, fill, find_damaged
-from deepgp_fss.files import BadFile
+from deepgp_fss.base import BadFile
 from deepgp_fss.training import make_config, read_log, train
 
 SMALL = dict(name='shapes', n_train=40, n_val=40, side=48)

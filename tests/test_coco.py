@@ -7,7 +7,7 @@ from layouts import make_coco
 from deepgp_fss import prepare
 from deepgp_fss.commands import deepgp_data
 from deepgp_fss.datasets import KNOWN, coco, coco_folds, coco_year, open_data
-from deepgp_fss.files import BadFile
+from deepgp_fss.base import BadFile
 from deepgp_fss.prepare import all_sets, build_coco, check_counts, check_data, coco_gaps
 
 

@@ -25,7 +25,7 @@ def test_help_and_a_wrong_option_import_nothing_heavy(tmp_path, command, word):
     assert run.stdout.splitlines()[-1] == ('0 []' if word == '--help' else '2 []'), run.stdout + run.stderr
 
 
-def test_settings_and_library_know_the_same_names(): assert tuple(learners.LEARNERS) == config.LEARNER_NAMES
+def test_settings_and_library_know_the_same_names(): assert all(config.LEARNERS.things.values()) and learners.LEARNERS is config.LEARNERS
 
 
 # ---- resuming with the folder alone

@@ -14,9 +14,9 @@ from PIL import Image
 from deepgp_fss import prepare
 from deepgp_fss.datasets import (COCO_CLASSES, INDEX_VERSION, KNOWN, PASCAL_CLASSES, FewShotData, coco, coco_folds, folder_set, open_data, pascal,
                                  read_index, read_list, transfer_folds)
-from deepgp_fss.files import BadFile, read_labels
+from deepgp_fss.base import FOLDS, BadFile
+from deepgp_fss.files import read_labels
 from deepgp_fss.prepare import build_coco, build_pascal, check_data, read_sbd
-from deepgp_fss.shapes import FOLDS
 
 SHARED = Path(__file__).resolve().parents[2]/'shared/data'
 real = pytest.mark.skipif(not (SHARED/'voc').is_dir(), reason='no real images: ../shared/data is not there')

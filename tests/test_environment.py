@@ -17,11 +17,11 @@ import torch
 from PIL import Image
 
 from bad_input.corpus import JPEG, model, png, run, script, scene, support
-from deepgp_fss import files
+from deepgp_fss import base
 from deepgp_fss.datasets import build_index, folder_set, open_data
 from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
 from deepgp_fss.episodes import Episodes
-from deepgp_fss.files import BadFile, cache_dir, locked
+from deepgp_fss.base import BadFile, cache_dir, locked
 from deepgp_fss.model import load_checkpoint
 from deepgp_fss.segmenter import FewShotSegmenter, as_image, as_mask, bundled
 from deepgp_fss.training import make_config, train
@@ -125,7 +125,7 @@ def test_the_temporary_folder_is_full():
 @pytest.mark.parametrize('number', [errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL])
 @pytest.mark.parametrize('wait', [False, True])
 def test_a_disk_without_locks(tmp_path, capsys, number, wait):
-    files._no_locks.cache_clear()
+    base._no_locks.cache_clear()
     with patch.object(fcntl, 'flock', side_effect=OSError(number, os.strerror(number))):
         for _ in range(2):
             with locked(tmp_path/'run', wait): (tmp_path/'run/made').touch()

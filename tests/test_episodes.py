@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from layouts import make_voc
 
 from deepgp_fss.datasets import open_data
-from deepgp_fss.episodes import Augment, Episodes, as_tv, augment, batches, draw_episode, episode_loader, fit, fitting, read_episodes, recolour, unfit, write_episodes
-from deepgp_fss.files import BadFile
+from deepgp_fss.episodes import Augment, Episodes, as_tv, augment, batches, draw_episode, content_size, episode_loader, from_window, read_episodes, recolour, to_window, write_episodes
+from deepgp_fss.base import BadFile
 from deepgp_fss.prepare import build_pascal
 
 
@@ -25,9 +25,9 @@ def fold(): return open_data('shapes', n_train=80, n_val=60)
 @given(st.integers(1, 96), st.integers(1, 96), st.integers(0, 9))
 def test_masks_come_back_exactly(h, w, seed):
     mask = np.random.default_rng(seed).choice(np.array([0, 1, 255], np.uint8), (h, w))
-    image, window = fit(*as_tv(np.zeros((h, w, 3), np.uint8), mask), 96)
-    assert torch.equal(unfit(window, h, w, 'nearest-exact'), torch.from_numpy(mask))
-    assert (window == 255).sum() >= 96*96 - np.prod(fitting(h, w, 96))  # all around it does not count
+    image, window = to_window(*as_tv(np.zeros((h, w, 3), np.uint8), mask), 96)
+    assert torch.equal(from_window(window, h, w, 'nearest-exact'), torch.from_numpy(mask))
+    assert (window == 255).sum() >= 96*96 - np.prod(content_size(h, w, 96))  # all around it does not count
 
 
 @given(st.integers(40, 300), st.integers(40, 300))
@@ -35,8 +35,8 @@ def test_larger_images_come_back_in_place(h, w):
     "Edges at a third of the image return to within a pixel of the window"
     mask = np.zeros((h, w), np.uint8)
     mask[h//3:, w//3:] = 1
-    _, window = fit(*as_tv(np.zeros((h, w, 3), np.uint8), mask), 64)
-    back = unfit((window == 1).float(), h, w).numpy() > .5
+    _, window = to_window(*as_tv(np.zeros((h, w, 3), np.uint8), mask), 64)
+    back = from_window((window == 1).float(), h, w).numpy() > .5
     slack = max(1, max(h, w)/64)
     rows, columns = back[:, -5].argmax(), back[-5].argmax()
     assert abs(rows - h//3) <= slack and abs(columns - w//3) <= slack
@@ -46,10 +46,10 @@ def test_larger_images_come_back_in_place(h, w):
 def test_a_ramp_comes_back_as_a_ramp(h, w):
     "Un-padding neither shifts nor stretches: coordinates return to themselves"
     size = 128
-    fh, fw = fitting(h, w, size)
+    fh, fw = content_size(h, w, size)
     y = (torch.arange(size) + .5)*h/fh
     window = torch.where(torch.arange(size) < fh, y, torch.nan)[:, None].expand(size, size)
-    back = unfit(window, h, w)[:, w//2]
+    back = from_window(window, h, w)[:, w//2]
     inner = slice(2 + h//fh, -2 - h//fh)
     assert torch.allclose(back[inner], torch.arange(h)[inner] + .5, atol=.05)
 
@@ -76,21 +76,21 @@ def test_image_and_mask_stay_together(h, w, a, b, seed):
 @given(st.integers(0, 10**6))
 def test_a_cut_keeps_most_of_the_object(seed):
     image, mask = coloured_square(96, 96, 30, 30, 30)
-    whole = augment(*as_tv(image, mask), 96, np.random.default_rng(seed), Augment(scale=(1.1, 1.1), turned=0))[1]
+    whole = augment(*as_tv(image, mask), 96, np.random.default_rng(seed), Augment(scale=(1.1, 1.1), rotated=0))[1]
     assert (whole == 1).sum() >= .85*33**2*.97
 
 
 def test_without_chance_augmentation_is_fit():
     image, mask = coloured_square(50, 80, 10, 20, 25)
-    still = Augment(scale=(1, 1), turned=0, blur=0, mirror=0)
-    for a, b in zip(augment(*as_tv(image, mask), 64, np.random.default_rng(0), still), fit(*as_tv(image, mask), 64)): assert torch.equal(a, b)
+    still = Augment(scale=(1, 1), rotated=0, blur=0, mirror=0)
+    for a, b in zip(augment(*as_tv(image, mask), 64, np.random.default_rng(0), still), to_window(*as_tv(image, mask), 64)): assert torch.equal(a, b)
 
 
 def test_every_augmentation_happens():
     image, mask = coloured_square(64, 64, 5, 5, 20)
-    for change in (dict(scale=(.9, .9)), dict(scale=(1.1, 1.1)), dict(turned=1), dict(blur=1), dict(mirror=1)):
-        how = Augment(**dict(scale=(1, 1), turned=0, blur=0, mirror=0) | change)
-        assert not torch.equal(augment(*as_tv(image, mask), 64, np.random.default_rng(1), how)[0], fit(*as_tv(image, mask), 64)[0]), change
+    for change in (dict(scale=(.9, .9)), dict(scale=(1.1, 1.1)), dict(rotated=1), dict(blur=1), dict(mirror=1)):
+        how = Augment(**dict(scale=(1, 1), rotated=0, blur=0, mirror=0) | change)
+        assert not torch.equal(augment(*as_tv(image, mask), 64, np.random.default_rng(1), how)[0], to_window(*as_tv(image, mask), 64)[0]), change
 
 
 # ---- draws
@@ -241,7 +241,7 @@ def test_an_episode_is_recoloured_as_a_whole():
 
 def test_recolouring_is_for_training_only_and_repeats():
     data = open_data('shapes', n_train=40, n_val=40, side=48).train
-    how = Augment(scale=(1, 1), blur=0, mirror=0, turned=0)
+    how = Augment(scale=(1, 1), blur=0, mirror=0, rotated=0)
     plain, coloured, again = (Episodes(data, 2, 48, length=8, how=h) for h in (how, how._replace(recolour=True), how._replace(recolour=True)))
     changed = 0
     for i in range(8):

@@ -13,7 +13,7 @@ from deepgp_fss.datasets import KNOWN, MIN_AREA, open_data
 from deepgp_fss.episodes import Draw, Episodes, draw_episode
 from deepgp_fss.evaluation import bootstrap, episode_mark, evaluate, evaluation_key, finish, miou, reported_rows
 from deepgp_fss.evidence import FULL, Study, gap, gather, study_table
-from deepgp_fss.files import BadFile
+from deepgp_fss.base import BadFile
 from deepgp_fss.model import load_checkpoint
 from deepgp_fss.paper import EPISODES_OF_PAPER, NOT_MEASURED, as_text, ours_beside, trained_as
 from deepgp_fss.segmenter import bundled

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from deepgp_fss.commands import deepgp_eval, deepgp_segment, deepgp_study, deepgp_train
-from deepgp_fss.files import locked
+from deepgp_fss.base import locked
 from faults import TINY, label_maps
 from results import keep
 

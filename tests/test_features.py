@@ -16,7 +16,7 @@ from deepgp_fss.datasets import open_data
 from deepgp_fss.encoders import Encoded, ResNetEncoder, SmallEncoder
 from deepgp_fss.episodes import Episodes, episode_loader
 from deepgp_fss.features import FeatureCache, fill
-from deepgp_fss.files import BadFile
+from deepgp_fss.base import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
 from deepgp_fss.training import make_config, read_log, train
 

@@ -11,7 +11,8 @@ from PIL import Image
 from deepgp_fss.commands import deepgp_data, deepgp_segment
 from deepgp_fss.datasets import FewShotData, folder_set, open_data
 from deepgp_fss.episodes import Episodes
-from deepgp_fss.files import BadFile, MaskRule, count_labels, count_mask, read_labels, read_mask
+from deepgp_fss.base import BadFile
+from deepgp_fss.files import MaskRule, count_labels, count_mask, read_labels, read_mask
 from deepgp_fss.folders import check_out
 from deepgp_fss.model import DeepGPNet, ModelConfig
 from deepgp_fss.prepare import check_data

@@ -23,8 +23,8 @@ from safetensors.torch import save_file
 
 from deepgp_fss.commands import deepgp_segment
 from deepgp_fss.encoders import ImageEncoder, SmallEncoder
-from deepgp_fss.episodes import as_tv, fit
-from deepgp_fss.files import BadFile
+from deepgp_fss.episodes import image_window
+from deepgp_fss.base import BadFile
 from deepgp_fss.folders import find_queries, find_support, output_names, palette, segment_files
 from deepgp_fss.gp import GaussianProcess
 from deepgp_fss.kernels import SquaredExponential
@@ -645,7 +645,7 @@ def test_copies_of_the_support_teach_least(kind):
 
 def test_the_gain_is_the_one_of_the_definition():
     segmenter, query = FewShotSegmenter(free(**ONE), 64).fit(*scenes(range(2))), scene(5, 40, 64)[0]
-    windows = [*segmenter.images, fit(*as_tv(query, np.zeros((40, 64), np.uint8)), 64)[0].as_subclass(torch.Tensor)]
+    windows = [*segmenter.images, image_window(query, 64)]
     x = [segmenter.model.maps(w[None, None])[0, 0, :, ::2, ::2].double() for w in windows]
     known, new = torch.cat([t.flatten(1).T for t in x[:2]]), x[2][:, :3].flatten(1).T  # 40 pixels are five rows of cells, of which three are looked at
     k = lambda a, b: torch.exp(-torch.cdist(a, b).square()/(2*.4))

@@ -6,7 +6,8 @@ import sys
 import numpy as np
 import pytest
 
-from deepgp_fss.shapes import FOLDS, IGNORE, STONES, Shapes
+from deepgp_fss.base import FOLDS, IGNORE
+from deepgp_fss.shapes import STONES, Shapes
 
 FINGERPRINT = "import hashlib; from deepgp_fss.shapes import Shapes; print(hashlib.sha256(b''.join(a.tobytes() for i in (5, 0, 5) for a in Shapes('val')[i])).hexdigest())"
 

@@ -17,7 +17,7 @@ from deepgp_fss.commands import deepgp_eval
 from deepgp_fss.datasets import open_data
 from deepgp_fss.episodes import Augment, Episodes
 from deepgp_fss.evaluation import FINE, add_up, auroc, bootstrap, class_iou, count_pixels, ece, evaluate, fb_iou, finish, histograms, miou
-from deepgp_fss.files import BadFile
+from deepgp_fss.base import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
 from deepgp_fss.paper import ours_beside
 from deepgp_fss.training import RECIPES, Recipe, TrainingStopped, load_state, make_config, make_optimizer, read_log, set_rate, train, training_data
