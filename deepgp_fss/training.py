@@ -659,7 +659,7 @@ def train_loop(
         # 1. The learning rate is a function of the step's number.
         set_rate(run.optimizer, run.recipe, step)
         # 2. Loss and gradients of the whole batch, shared among all processes.
-        result = forward_backward(run.wrapped, episode, run.accelerator, run.recipe, stop=bool(run.asked))
+        result = forward_backward(run.wrapped, episode, run.accelerator, run.recipe, bool(run.asked))
         # 3. A loss that is not a number ends the run.
         run.check(step, result, episode)
         # 4. Go down the gradient.
