@@ -100,7 +100,7 @@ def test_a_hundred_shots_in_bounded_memory():
         iou = float((found.mask & masks[0]).sum()/(found.mask | masks[0]).sum())
         print(json.dumps(dict(shots=len(segmenter.images), more=peak() - before, iou=iou)))'''
     out = printed(script)
-    # Points, in float64. What was asked for is counted: how much of a half-used matrix is resident depends on the machine.
+    # Points, in float64. Memory that was asked for is counted: how much of it is resident depends on the machine.
     matrix = 14400**2*8/2**20
     assert out['shots'] == 100 and out['more'] < 1.3*matrix, out
     keep('load.json', 'shots', {k: round(v, 2) for k, v in out.items()})
