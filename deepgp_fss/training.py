@@ -369,13 +369,13 @@ def episode_figure(
     fig, axs = plt.subplots(1, 3 + (variance is not None), figsize=(7, 2.2), layout='constrained')
     outlined = ('support', s_images[0, 0], s_masks[0, 0]), ('query and truth', q_images[0, 0], truth[0, 0])
     for ax, (title, image, mask) in zip(axs, outlined):
-        ax.imshow(image.permute(1, 2, 0).cpu())
+        ax.imshow(image.permute(1, 2, 0).cpu().numpy())
         ax.set_title(title, fontsize=9)
-        if (mask == 1).any(): ax.contour((mask == 1).cpu(), [.5], colors='red')
+        if (mask == 1).any(): ax.contour((mask == 1).cpu().numpy(), [.5], colors='red')
     maps = [('probability of the class', probability, 'magma')]
     if variance is not None: maps.append(('GP variance (1: prior)', variance, 'viridis'))
     for ax, (title, values, colours) in zip(axs[2:], maps):
-        shown = ax.imshow(values, vmin=0, vmax=1, cmap=colours)
+        shown = ax.imshow(values.numpy(), vmin=0, vmax=1, cmap=colours)
         ax.set_title(title, fontsize=9)
         fig.colorbar(shown, ax=ax, shrink=.6)
     for ax in axs: ax.axis('off')
