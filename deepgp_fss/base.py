@@ -21,10 +21,6 @@ from pathlib import Path
 from safetensors import SafetensorError, safe_open
 from tqdm.auto import tqdm
 
-# %% ../nbs/base/00_base.ipynb #8cafc868
-IGNORE = 255  # label of pixels that do not count
-FOLDS = tuple(tuple(range(5*f + 1, 5*f + 6)) for f in range(4))  # labels held out in each fold, as in PASCAL-5^i
-
 # %% ../nbs/base/00_base.ipynb #093dddeb
 def write_atomically(
     path:Path, # final name
@@ -205,6 +201,10 @@ def locked(
 def _no_locks(folder, why):
     print(f'{named(folder)} is on a disk without locks ({why}): make sure that no other run writes into it.',
           file=sys.stderr)
+
+# %% ../nbs/base/00_base.ipynb #8cafc868
+IGNORE = 255  # label of pixels that do not count
+FOLDS = tuple(tuple(range(5*f + 1, 5*f + 6)) for f in range(4))  # labels held out in each fold, as in PASCAL-5^i
 
 # %% ../nbs/base/00_base.ipynb #e6cb2c0c
 class Registry:
