@@ -44,7 +44,7 @@ from .base import (IGNORE, BadFile, Lines, load_tensors, locked, named, progress
                              writable, write_atomically, write_figure, write_json)
 from .config import Recipe, RunConfig, make_config
 from .datasets import FewShotData, open_data
-from .encoders import RESNETS
+from .encoders import RESNETS, fit_state
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
@@ -56,15 +56,18 @@ def check_weights(
     config:RunConfig, # of a run that is about to begin
 ):
     "Raise a `ValueError` for a backbone that is random and will not learn"
-    name, frozen_timm = config.model.backbone, config.model.backbone.startswith('timm:')
-    frozen_statistics = name in RESNETS and config.model.freeze_bn
-    if config.weights is not None or not (frozen_timm or frozen_statistics): return
-    if frozen_timm: why, source, scratch = 'it is never trained', 'pretrained', ''
-    else:
-        why, source = 'freeze_bn keeps batch-norm statistics that mean nothing for it', 'imagenet'
-        scratch = ' To train from scratch, set freeze_bn false.'
-    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}: '
-                     f'give --weights FILE, or --weights {source}.{scratch} '
+    name, is_frozen = config.model.backbone, config.model.freeze_backbone
+    is_timm, frozen_statistics = name.startswith('timm:'), name in RESNETS and config.model.freeze_bn
+    if config.weights is not None or not (is_timm or is_frozen or frozen_statistics): return
+    if is_timm: why = 'it is never trained'
+    elif is_frozen: why = 'freeze_backbone keeps it so'
+    else: why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
+    source = 'pretrained' if is_timm else 'imagenet'
+    given = '' if name == 'small' else f' Give --weights FILE, or --weights {source}.'
+    frozen = ('freeze_backbone', is_frozen), ('freeze_bn', frozen_statistics)
+    options = ' and '.join(f'{option} false' for option, is_set in frozen if is_set)
+    scratch = '' if is_timm else f' To train from scratch, set {options}.'
+    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}.{given}{scratch} '
                      'If a random, frozen backbone is what you want, say --weights random.')
 
 # %% ../nbs/use/31_training.ipynb #54f40e29
@@ -199,13 +202,16 @@ def unpack_state(
     model:nn.Module, # filled
     optimizer:torch.optim.Optimizer, # filled
 ):
-    "Undo `pack_state`"
-    model.load_state_dict({k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')})
+    "Undo `pack_state`, or raise a `ValueError` for values that no training leaves"
+    weights = {k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')}
+    fit_state(model, weights, 'its model')
     moments = {}
-    for key in tensors:
+    for key, value in tensors.items():
         if not key.startswith('optimizer.'): continue
         _, i, name = key.split('.', 2)
-        moments.setdefault(int(i), {})[name] = tensors[key]
+        if not torch.isfinite(value).all() or name == 'exp_avg_sq' and (value < 0).any():
+            raise ValueError(f'{key} holds values that no optimizer leaves')
+        moments.setdefault(int(i), {})[name] = value
     now = optimizer.state_dict()['param_groups']
     groups = [saved | dict(params=group['params']) for saved, group in zip(rest['groups'], now, strict=True)]
     optimizer.load_state_dict(dict(state=moments, param_groups=groups))
@@ -531,6 +537,7 @@ def _disk(out):
     "Errors of the disk become a sentence about what is intact"
     try: yield
     except OSError as e:
+        if e.errno is None: raise  # it is not the system's, but ours, and says itself what is wrong
         state = out/'state.safetensors'
         if state.exists(): intact = f'the last checkpoint, of step {load_state(state)[1]["step"]}, is intact'
         else: intact = 'there is no checkpoint yet'
