@@ -332,6 +332,7 @@ def at_line(n, work):
     sys.settrace(watch)
     try: work()
     except SystemExit as e: code = e.code
+    except KeyboardInterrupt: code = 'nobody caught it'
     else: code = 0
     finally: sys.settrace(before)
     return code, len(seen) <= n
