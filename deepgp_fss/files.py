@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'IMAGE_ENDINGS', 'check_format', 'open_image', 'to_rgb', 'read_image', 'upright', 'read_upright',
-           'list_photographs', 'MaskRule', 'mask_image', 'mask_numbers', 'read_labels', 'count_labels', 'Meaning',
-           'understand', 'read_mask', 'count_mask', 'two_meanings', 'in_words']
+           'upright_shape', 'list_photographs', 'MaskRule', 'mask_image', 'mask_numbers', 'read_labels', 'count_labels',
+           'Meaning', 'understand', 'read_mask', 'count_mask', 'two_meanings', 'in_words']
 
 # %% ../nbs/data/20_files.ipynb #eac19ba0
 import io
@@ -99,6 +99,12 @@ def read_upright(
     image = open_image(path)
     fits_as_it_lies = image.size[::-1] == tuple(shape)
     return np.array(to_rgb(image if fits_as_it_lies else upright(image, named(path))))
+
+def upright_shape(
+    path:Path, # any picture
+)->tuple: # (H, W)
+    "The shape of a picture that is rotated as its EXIF data says"
+    return upright(open_image(path), named(path)).size[::-1]
 
 # %% ../nbs/data/20_files.ipynb #73b92369
 IMAGE_ENDINGS = '.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff'

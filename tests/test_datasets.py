@@ -85,7 +85,7 @@ def test_a_list_file_of_pfenet(tmp_path):
     assert all(i.image.parent.name == 'JPEGImages' for i in items)  # a list cannot lead elsewhere
 
 
-@pytest.mark.parametrize('text, says', [(b'a\nb\na\n', 'lists a twice'), (b'\xff\xfe\x00x', 'no text in UTF-8')])
+@pytest.mark.parametrize('text, says', [(b'a\nb\na\n', 'lists a twice'), (b'\xff\xfe\x00x', 'not text in UTF-8')])
 def test_bad_lists(tmp_path, text, says):
     (tmp_path/'list.txt').write_bytes(text)
     with pytest.raises(BadFile, match=says): read_list(tmp_path/'list.txt')
@@ -101,7 +101,7 @@ def test_pascal_without_masks_or_images_says_what_to_do(tmp_path):
 @pytest.mark.parametrize('content', [b'', b'not a mat file', b'MATLAB 5.0 MAT-file' + bytes(200)])
 def test_a_broken_mat_file_is_named(tmp_path, content):
     (tmp_path/'x.mat').write_bytes(content)
-    with pytest.raises(BadFile, match='x.mat is no label map of SBD'): read_sbd(tmp_path/'x.mat')
+    with pytest.raises(BadFile, match='x.mat is not a label map of SBD'): read_sbd(tmp_path/'x.mat')
 
 
 # ---- COCO
