@@ -573,7 +573,10 @@ def open_data(
     min_images:int=0, # leave out classes with fewer images
     **options, # of the data set: see `pascal_fold` and the others
 )->Fold:
-    "A data set and one of its folds"
+    """A data set and one of its folds
+
+    `DATASETS[name]` is called with `fold`, with `root` if it has an argument of that name, and with `options` as
+    keyword arguments. It returns a title and two `Side`s, the first to train on, the second to test on."""
     find = DATASETS[name]
     takes = inspect.signature(find).parameters
     if 'root' in takes:

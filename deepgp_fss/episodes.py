@@ -62,7 +62,7 @@ def resize(
 # %% ../nbs/data/24_episodes.ipynb #ca95bd14
 def place(
     x:Tensor, # Image or Mask
-    top:int, # where its upper edge comes to lie in the window; negative: cut off
+    top:int, # where its upper edge comes to lie in the window; negative: cropped
     left:int, # the same for its left edge
     size:int, # side of the window
 )->Tensor: # (..., size, size)

@@ -110,8 +110,7 @@ class FeatureCache:
         "The maps and the marks, as memory-mapped files"
         for path, size in self._files():
             if not path.is_file() or path.stat().st_size != size:
-                raise BadFile(f'{path} is missing or has been cut off: delete the folder {self.path}, '
-                              'and it is made anew.')
+                raise BadFile(f'{path} is missing or truncated: delete the folder {self.path}, and it is rebuilt.')
         maps = [np.memmap(self._file(k), np.float16, mode, shape=s) for k, s in enumerate(self.shapes)]
         return maps, np.memmap(self.path/'done', self._mark, mode, shape=(len(self.images),))
 
@@ -130,7 +129,7 @@ class FeatureCache:
         for i, *row in zip(which, *rows):
             if not same(row, marks['sums'][i]):
                 raise BadFile(f'The kept features of {self.images.name(i)} in {self.path} are damaged: '
-                              'start the same command again, and they are computed anew.')
+                              'start the same command again, and they are computed again.')
         return Encoded([torch.from_numpy(r) for r in rows], (self.size, self.size))
 
 # %% ../nbs/data/25_features.ipynb #00d2720b

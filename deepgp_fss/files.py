@@ -251,7 +251,7 @@ def _histogram(image, name, threshold=None):
 def count_labels(
     path:Path, # label map
 )->dict: # label -> pixels, background left out
-    "How many pixels each label has, as a rule without leaving Pillow"
+    "How many pixels each label has, usually without leaving Pillow"
     name = named(path)
     counts = _histogram(_label_image(open_image(path), name), name)
     return {label: pixels for label, pixels in enumerate(counts) if label and pixels}
@@ -324,7 +324,7 @@ def count_mask(
     path:Path, # mask of one class
     rule:MaskRule=MaskRule(), # what the user has said
 )->Meaning: # whose counts are of 0, 1 and 255
-    "How many pixels of a mask are object, background and not to be counted, as a rule without leaving Pillow"
+    "How many pixels of a mask are object, background and not to be counted, usually without leaving Pillow"
     name = named(path)
     image = mask_image(open_image(path), name, rule.threshold is not None)
     return understand(_histogram(image, name, rule.threshold), name, rule, True)

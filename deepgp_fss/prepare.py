@@ -33,7 +33,7 @@ def read_sbd(
 )->np.ndarray: # (H, W) uint8 label map
     "The label map inside a file of SBD"
     try: labels = np.asarray(loadmat(path, squeeze_me=True, struct_as_record=False)['GTcls'].Segmentation)
-    except Exception as e:  # a parser of strangers' files may fail in any way
+    except Exception as e:  # the parser of unknown files may fail in any way
         raise BadFile(f'{path} is not a label map of SBD ({type(e).__name__}: {e}).') from None
     numbers = labels.ndim == 2 and labels.dtype.kind in 'iuf'
     if not numbers or labels.min() < 0 or labels.max() > 20 or (labels != np.round(labels)).any():

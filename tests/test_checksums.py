@@ -58,8 +58,8 @@ def test_what_is_damaged_is_computed_again_to_the_bit_and_said_once(kept, capsys
     cache, encoder, data = kept
     files = {p.name: p.read_bytes() for p in cache.path.iterdir()}
     for k, i in ((0, 3), (1, 3), (1, 20)): flip(cache, k, data.queries[i])
-    mended = again(*kept)
-    assert fill(mended, encoder, data, progress=False) == 16  # two groups of eight, for the same bytes
+    repaired = again(*kept)
+    assert fill(repaired, encoder, data, progress=False) == 16  # two groups of eight, for the same bytes
     said = capsys.readouterr().err
     assert said.count('\n') == 1
     assert f'The kept features of 2 image(s) in {cache.path} were damaged: they are computed again.' in said
@@ -67,19 +67,19 @@ def test_what_is_damaged_is_computed_again_to_the_bit_and_said_once(kept, capsys
     assert fill(again(*kept), encoder, data, progress=False) == 0 and capsys.readouterr().err == ''
 
 
-@pytest.mark.parametrize('damage', ['zeros', 'checksum', 'marks of the version before', 'marks cut off', 'marks gone'])
+@pytest.mark.parametrize('damage', ['zeros', 'checksum', 'marks of an older version', 'marks truncated', 'marks gone'])
 def test_other_damage(kept, damage):
     cache, encoder, data = kept
     whole, row, path = cache.read(data.queries).maps, int(data.queries[5]), cache.path/'done'
     marks = bytearray(path.read_bytes())
     if damage == 'zeros': (content := np.memmap(cache.path/'map0.f16', np.uint8, 'r+'))[:4096] = 0; content.flush()
     elif damage == 'checksum': marks[row*len(marks)//len(data.images) + 1] ^= 1; path.write_bytes(marks)
-    elif damage == 'marks of the version before': path.write_bytes(bytes([1])*len(data.images))
-    elif damage == 'marks cut off': path.write_bytes(marks[:-1])
+    elif damage == 'marks of an older version': path.write_bytes(bytes([1])*len(data.images))
+    elif damage == 'marks truncated': path.write_bytes(marks[:-1])
     else: path.unlink()
-    mended = again(*kept)
-    assert fill(mended, encoder, data, progress=False) > 0
-    assert all(torch.equal(a, b) for a, b in zip(whole, mended.read(data.queries).maps, strict=True))
+    repaired = again(*kept)
+    assert fill(repaired, encoder, data, progress=False) > 0
+    assert all(torch.equal(a, b) for a, b in zip(whole, repaired.read(data.queries).maps, strict=True))
 
 
 def test_worker_processes_notice_it(kept):
@@ -137,7 +137,7 @@ def test_the_shape_of_a_mask_turns_its_photograph_and_the_name_of_the_cache(tmp_
     assert not torch.equal(caches[0].read([0]).maps[0], caches[1].read([0]).maps[0])
 
 
-def test_a_mask_drawn_anew_in_the_same_shape_keeps_the_features(tmp_path):
+def test_a_mask_redrawn_in_the_same_shape_keeps_the_features(tmp_path):
     a = sideways(tmp_path, (50, 30)).images.fingerprint(0)
     Image.fromarray(np.eye(50, 30, dtype=np.uint8)*255).save(tmp_path/'cat/0.png')
     assert open_data('folder', tmp_path, test_classes=['dog'], min_area=10).train.images.fingerprint(0) == a
@@ -156,7 +156,7 @@ def test_fingerprints_of_every_kind_of_set(tmp_path):
     assert len(set(prints)) == len(prints)
 
 
-def test_a_training_on_damaged_features_mends_them_and_goes_the_same_way(tmp_path, capsys):
+def test_a_training_on_damaged_features_repairs_them_and_ends_the_same(tmp_path, capsys):
     def run(name):
         config = make_config('shapes', SMALL, iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8,
                              decoder_width=16, freeze_backbone=True, augment=False, cache=True)

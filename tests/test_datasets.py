@@ -251,11 +251,11 @@ def test_fss1000_layout(tmp_path):
     assert images.load(254, 1)[1].sum() == 0
 
 
-def test_photographs_turned_by_exif(tmp_path):
+def test_photographs_rotated_by_exif(tmp_path):
     "A mask drawn on the upright picture, or on the picture as it lies: both fit"
     make_label_maps(tmp_path, n=2)
     picture = np.zeros((30, 50, 3), np.uint8); picture[:, :10] = 255
-    exif = Image.Exif(); exif[0x0112] = 6  # turn by 90 degrees clockwise to see it upright
+    exif = Image.Exif(); exif[0x0112] = 6  # rotate by 90 degrees clockwise to see it upright
     for i, shape in ((0, (50, 30)), (1, (30, 50))):
         Image.fromarray(picture).save(tmp_path/f'images/{i:02}.jpg', exif=exif)
         Image.fromarray(np.ones(shape, np.uint8)).save(tmp_path/f'masks/{i:02}.png')

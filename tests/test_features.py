@@ -1,4 +1,4 @@
-"The cache of features: the same numbers as without it, whatever is killed, cut or changed"
+"The cache of features: the same numbers as without it, whatever is killed, truncated or changed"
 import json
 import os
 import signal
@@ -62,20 +62,20 @@ def test_resumed_to_the_bit_even_if_the_cache_was_deleted(tmp_path, monkeypatch)
         features = dict(folder=tmp_path/'features')
         return train(frozen(cache=True), tmp_path/name, progress=False, cpu=True, features=features, **more)
     whole, step, calls = load_checkpoint(run('whole')).state_dict(), training.forward_backward, []
-    def cut(*args):
+    def interrupted(*args):
         calls.append(1)
-        if len(calls) == 6: raise RuntimeError('cut')
+        if len(calls) == 6: raise RuntimeError('interrupted')
         return step(*args)
-    monkeypatch.setattr(training, 'forward_backward', cut)
-    with pytest.raises(RuntimeError, match='cut'): run('cut', checkpoint_every=2)
+    monkeypatch.setattr(training, 'forward_backward', interrupted)
+    with pytest.raises(RuntimeError, match='interrupted'): run('interrupted', checkpoint_every=2)
     for f in (tmp_path/'features').glob('*/*'): f.unlink()
-    again = load_checkpoint(run('cut', resume=True)).state_dict()
+    again = load_checkpoint(run('interrupted', resume=True)).state_dict()
     assert len(calls) == 6 + 4  # steps 4 to 7 are done after the interruption
     assert all(torch.equal(a, b) for a, b in zip(whole.values(), again.values(), strict=True))
 
 
 def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
-    "The second waits while the first reserves its files; before, it cut them off under the hands of the first"
+    "The second waits while the first reserves its files; before, it truncated those that the first was filling"
     script = """if True:
         import sys, time
         from deepgp_fss import features

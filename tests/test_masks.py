@@ -90,7 +90,7 @@ MEANS = dict(
     instances=(grey(np.where(BOX, 38, 75*EDGE)), dict(foreground='38,75'), BOX | EDGE))
 
 
-def turned(picture, file):
+def rotated(picture, file):
     exif = Image.Exif(); exif[0x112] = 3
     picture.save(file, exif=exif)
     return file
@@ -107,7 +107,7 @@ def test_a_mask_means_the_same_in_a_class_folder_and_in_python(what, tmp_path):
         assert np.array_equal(np.where((read > 0) & (read < 255), 1, read), meaning)
     counts = np.bincount(np.asarray(meaning, int).ravel(), minlength=256)
     assert count_mask(file, MaskRule(**rule)).counts == {c: int(n) for c, n in enumerate(counts) if n}
-    read = read_mask(turned(picture, tmp_path/'t.png'), MaskRule(**rule))
+    read = read_mask(rotated(picture, tmp_path/'t.png'), MaskRule(**rule))
     assert np.array_equal(read, np.asarray(meaning)[::-1, ::-1])
 
 
@@ -176,7 +176,7 @@ def test_an_object_in_the_alpha_of_a_palette(tmp_path):
 
 
 def test_a_gif_keeps_its_meaning(tmp_path):
-    "Its palette is made anew, in any order"
+    "Its palette is written again, in any order"
     for values in (255*OBJECT, BORDERED, 255 - 255*OBJECT):
         grey(values).save(tmp_path/'m.png', 'GIF')
         assert np.array_equal(read_mask(tmp_path/'m.png'), np.where(values == 255, 1, 0) if 1 not in values else values)
