@@ -38,6 +38,8 @@ def run(path):
         if cell.cell_type != 'code': return True
         return cell.directives_.get('eval:', [''])[0].lower() == 'false' or bool(flags & cell.directives_.keys())
 
+    for cell in nb.cells:
+        if not skipped(cell): cell.outputs = []  # execnb keeps the old output of a cell that has none any more
     shell = CaptureShell(path, mpl_format='png')
     with working_directory(path.parent): shell.run_all(nb, exc_stop=True, preproc=skipped)
     for cell in nb.cells:

@@ -339,7 +339,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
         draws = read_episodes(args.list, fold.test, args.queries) if args.list else None
         if draws and len(draws[0].supports) != K: raise ValueError(f'{args.list} has episodes of {len(draws[0].supports)} shot(s), not {K}.')
         if draws and args.episodes and len(draws) < args.episodes: raise ValueError(f'{args.list} has {len(draws):,} episode(s), and --episodes asks for {args.episodes:,}.')
-        n = min(args.episodes or EPISODES[data['name']], len(draws) if draws else 10**9)
+        n = min(args.episodes or EPISODES.get(data['name'], 1000), len(draws) if draws else 10**9)
         episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws, features=features)
         if args.write_list: print(write_episodes(args.write_list, episodes)); return []
         key = evaluation_key(episodes, fold.title, digest, args.list)

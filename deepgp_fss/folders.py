@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .datasets import IMAGE_ENDINGS, one_each
+from .datasets import one_each
+from .files import list_photographs
 from .base import BadFile, locked, progress_bar, writable, write_atomically
 from .segmenter import FewShotSegmenter, as_image
 from .visualize import FOUND, overlay
@@ -25,7 +26,7 @@ def photographs_in(
     folder:Path, # to look in, not below
 )->list: # paths, sorted
     "Files that look like images"
-    return sorted(p for p in Path(folder).iterdir() if p.is_file() and p.suffix.lower() in IMAGE_ENDINGS and not p.name.startswith('.'))
+    return [p for p in list_photographs(folder) if p.is_file()]
 
 def find_support(
     folder:Path, # with photographs and masks

@@ -344,7 +344,7 @@ def test_the_support_is_checked_before_anything_is_forgotten():
              (images, [masks[0], masks[1]*0, masks[2]], 'the mask of image 1 is empty'),
              (images, [masks[0], masks[1].T[:50], masks[2]], 'the mask of image 1 is 64x50, but its image is 64x64'),
              (images, [masks[0], masks[1], None], 'the mask of image 2'),
-             (images, [masks[0], masks[1]*.1, masks[2]], 'the mask of image 1 holds values that are no labels'),
+             (images, [masks[0], masks[1]*.1, masks[2]], 'the mask of image 1 holds values that are not labels'),
              ([images[0], 'missing.png', images[2]], masks, 'missing.png'), ([images[0], images[1]*1., images[2]], masks, 'image 1 holds floating values')]
     for x, m, words in wrong:
         with pytest.raises(ValueError) as error: segmenter.fit(x, m)

@@ -15,7 +15,7 @@ PROCESSES = {
     'a damaged photograph': (1, 'deepgp_segment --support {support} --query cut.jpg --out out --model {model} --cpu', 'cut.jpg cannot be read as an image'),
     'a picture of 169 million pixels, cut': (1, 'deepgp_segment --support {support} --query large.png --out out --model {model} --cpu', 'large.png cannot be read as an image'),
     'a number that is none': (2, 'deepgp_bench gp --batch some', "--batch: invalid int value: 'some'"),
-    'a root that is not there': (1, 'deepgp_train --dataset pascal --root gone --out out --cpu --backbone small --scales 8', 'gone is no folder: give')}
+    'a root that is not there': (1, 'deepgp_train --dataset pascal --root gone --out out --cpu --backbone small --scales 8', 'gone is not a folder: give')}
 
 
 @pytest.fixture(scope='module', autouse=True)
