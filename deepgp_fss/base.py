@@ -51,9 +51,10 @@ def naming(path):
     "Errors of the system name the file that was meant, even those that safetensors reports in its own words"
     try: yield
     except SafetensorError as e:
-        number = re.search(r'os error (\d+)', str(e))
+        number = re.search(r'os error (\d+)|code: (\d+)', str(e))  # the second in older versions
         if not number: raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+        code = int(number[1] or number[2])
+        raise OSError(code, os.strerror(code), str(path)) from None
     except OSError as e:
         if e.errno is None: raise
         raise OSError(e.errno, e.strerror, str(path)) from None
