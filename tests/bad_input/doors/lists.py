@@ -14,9 +14,12 @@ def listed(content):
 
 
 for name, do, *says in (
-    ('a list that is not there', lambda at: check('pascal', voc(), '--train_list', at/'gone.txt'), 'gone.txt cannot be read', 'No such file'),
-    ('a folder instead of a list', lambda at: check('pascal', voc(), '--train_list', at), 'cannot be read', 'Is a directory'),
-    ('a list that is a link to itself', lambda at: ((at/'list.txt').symlink_to('list.txt'), check('pascal', voc(), '--train_list', at/'list.txt')),
+    ('a list that is not there', lambda at: check('pascal', voc(), '--train_list', at/'gone.txt'),
+     'gone.txt cannot be read', 'No such file'),
+    ('a folder instead of a list', lambda at: check('pascal', voc(), '--train_list', at), 'cannot be read',
+     'Is a directory'),
+    ('a list that is a link to itself',
+     lambda at: ((at/'list.txt').symlink_to('list.txt'), check('pascal', voc(), '--train_list', at/'list.txt')),
      'list.txt cannot be read', 'symbolic links'),
     ('a list without names', listed('# nothing\n\n'), 'list.txt'),
     ('a list that names an image twice', listed('\n'.join(NAMES[:2]*2)), f'list.txt lists {NAMES[0]} twice'),
@@ -29,7 +32,8 @@ for name, do, *says in (
     refused('list', name, do, *says)
 for name, text, *says in (('a list that names an image that is not there, in training', '2007_999999', '2007_999999'),
                           ('a list with a zero byte in a name, in training', '2007_\0000001', 'list.txt')):
-    refused('list', name, lambda at, text=text: train_on(at, 'pascal', voc(), f'train_list={write(at/"list.txt", text)}'), *says)
+    refused('list', name,
+            lambda at, text=text: train_on(at, 'pascal', voc(), f'train_list={write(at/"list.txt", text)}'), *says)
 
 
 def lists_alike(content):
@@ -45,7 +49,8 @@ for name, content in (
     ('a list with line ends of Windows', '\r\n'.join(NAMES).encode() + b'\r\n'),
     ('a list with line ends of old Macs', '\r'.join(NAMES).encode()),
     ('a list with blank lines, blanks and comments', ('# mine\n\n' + '\n\n'.join(f'  {n}\t ' for n in NAMES)).encode()),
-    ('a list of pairs of paths, as PFENet has', '\n'.join(f'JPEGImages/{n}.jpg SegmentationClassAug/{n}.png' for n in NAMES).encode()),
+    ('a list of pairs of paths, as PFENet has',
+     '\n'.join(f'JPEGImages/{n}.jpg SegmentationClassAug/{n}.png' for n in NAMES).encode()),
     ('a list of paths that climb out of the root', '\n'.join(f'../../elsewhere/{n}.jpg' for n in NAMES).encode())):
     works('list', name, 'the same images, and none outside of the root', lists_alike(content))
 
@@ -54,25 +59,35 @@ def classes(content): return lambda at: check('folder', changed_folder(at, lambd
 for name, do, *says in (
     ('names of classes, one of them twice', classes('one\ntwo\none\nfour\n'), 'classes.txt lists one twice'),
     ('names of classes without any', classes(''), 'classes.txt names nothing', 'a name on each line'),
-    ('names of classes numbered from 0', classes('0 none\n1 one\n2 two\n3 three\n'), 'classes.txt must number its classes 1, 2, 3'),
-    ('names of classes with a number left out', classes('1 one\n2 two\n4 four\n'), 'classes.txt must number its classes 1, 2, 3'),
+    ('names of classes numbered from 0', classes('0 none\n1 one\n2 two\n3 three\n'),
+     'classes.txt must number its classes 1, 2, 3'),
+    ('names of classes with a number left out', classes('1 one\n2 two\n4 four\n'),
+     'classes.txt must number its classes 1, 2, 3'),
     ('two classes with the same number', classes('1 one\n1 two\n'), 'classes.txt must number its classes 1, 2, 3'),
-    ('names of classes in Latin-1', classes('Käse\nBär\nÖl\nFuß\n'.encode('latin-1')), 'classes.txt is no text in UTF-8'),
-    ('300 names of classes', classes('\n'.join(f'class{i}' for i in range(300))), 'classes.txt names 300 classes', 'from 1 to 254'),
-    ('300 names of classes with numbers', classes('\n'.join(f'{i} class{i}' for i in range(1, 301))), 'classes.txt', '300', 'from 1 to 254'),
-    ('a folder called classes.txt', lambda at: check('folder', changed_folder(at, lambda d: becomes(d/'classes.txt', Path.mkdir))),
+    ('names of classes in Latin-1', classes('Käse\nBär\nÖl\nFuß\n'.encode('latin-1')),
+     'classes.txt is no text in UTF-8'),
+    ('300 names of classes', classes('\n'.join(f'class{i}' for i in range(300))), 'classes.txt names 300 classes',
+     'from 1 to 254'),
+    ('300 names of classes with numbers', classes('\n'.join(f'{i} class{i}' for i in range(1, 301))), 'classes.txt',
+     '300', 'from 1 to 254'),
+    ('a folder called classes.txt',
+     lambda at: check('folder', changed_folder(at, lambda d: becomes(d/'classes.txt', Path.mkdir))),
      'classes.txt cannot be read', 'Is a directory'),
-    ('a held-out class that does not exist', lambda at: train_on(at, 'folder', folder(), held(at, 'five')), "no class 'five'", 'it has one, two, three, four'),
-    ('a list of held-out classes that is not there', lambda at: train_on(at, 'folder', folder(), 'test_classes=gone.txt'), 'gone.txt cannot be read'),
+    ('a held-out class that does not exist', lambda at: train_on(at, 'folder', folder(), held(at, 'five')),
+     "no class 'five'", 'it has one, two, three, four'),
+    ('a list of held-out classes that is not there',
+     lambda at: train_on(at, 'folder', folder(), 'test_classes=gone.txt'), 'gone.txt cannot be read'),
     ('a list of held-out classes that is empty', lambda at: train_on(at, 'folder', folder(), held(at, '')), 'held.txt'),
-    ('all classes held out', lambda at: train_on(at, 'folder', folder(), held(at, 'one\ntwo\nthree\nfour')), 'hold other classes out')):
+    ('all classes held out', lambda at: train_on(at, 'folder', folder(), held(at, 'one\ntwo\nthree\nfour')),
+     'hold other classes out')):
     refused('classes', name, do, *says)
 
 
 def named(content):
     def do(at): assert folder_set(changed_folder(at, lambda d: write(d/'classes.txt', content))).classes == ('one', 'two', 'three', 'four')
     return do
-works('classes', 'names of classes from Windows, with a byte order mark', 'the same classes', named('\ufeff1 one\r\n2 two\r\n3 three\r\n4 four\r\n'))
+works('classes', 'names of classes from Windows, with a byte order mark', 'the same classes',
+      named('\ufeff1 one\r\n2 two\r\n3 three\r\n4 four\r\n'))
 
 
 def tabbed(at):
@@ -95,18 +110,24 @@ def episodes(change, *more):
 
 def second(change): return lambda text: '\n'.join(line if i != 1 else '\t'.join(change(line.split('\t'))) for i, line in enumerate(text.splitlines())) + '\n'
 for name, do, *says in (
-    ('a list that is not there', lambda at: evaluate(at, '--list', at/'gone.tsv'), 'gone.tsv cannot be read', 'No such file'),
+    ('a list that is not there', lambda at: evaluate(at, '--list', at/'gone.tsv'), 'gone.tsv cannot be read',
+     'No such file'),
     ('an empty list', episodes(lambda t: ''), 'list.tsv', '# deepgp_fss episodes 1'),
-    ('a list without its first line', episodes(lambda t: t.partition('\n')[2]), 'list.tsv does not begin with', '# deepgp_fss episodes 1'),
+    ('a list without its first line', episodes(lambda t: t.partition('\n')[2]), 'list.tsv does not begin with',
+     '# deepgp_fss episodes 1'),
     ('a list of no episodes', episodes(lambda t: t.partition('\n')[0] + '\n'), 'list.tsv'),
     ('a list in UTF-16', episodes(lambda t: t.encode('utf-16')), 'list.tsv cannot be read'),
-    ('an image that is not in the data set', episodes(second(lambda w: [w[0], 'val/9999', *w[2:]])), 'list.tsv, line 2', "'val/9999' is not in"),
-    ('a path that climbs out of the data set', episodes(second(lambda w: [w[0], '../../../etc/passwd', *w[2:]])), 'list.tsv, line 2',
-     "'../../../etc/passwd' is not in"),
-    ('a class that does not exist', episodes(second(lambda w: ['granite', *w[1:]])), 'list.tsv, line 2', "'granite' is not in"),
-    ('a class that is not held out', episodes(second(lambda w: ['turquoise', *w[1:]])), 'list.tsv, line 2', 'turquoise'),
+    ('an image that is not in the data set', episodes(second(lambda w: [w[0], 'val/9999', *w[2:]])), 'list.tsv, line 2',
+     "'val/9999' is not in"),
+    ('a path that climbs out of the data set', episodes(second(lambda w: [w[0], '../../../etc/passwd', *w[2:]])),
+     'list.tsv, line 2', "'../../../etc/passwd' is not in"),
+    ('a class that does not exist', episodes(second(lambda w: ['granite', *w[1:]])), 'list.tsv, line 2',
+     "'granite' is not in"),
+    ('a class that is not held out', episodes(second(lambda w: ['turquoise', *w[1:]])), 'list.tsv, line 2',
+     'turquoise'),
     ('an episode without support', episodes(second(lambda w: w[:2])), 'list.tsv, line 2', 'no support image'),
-    ('episodes of different numbers of shots', episodes(second(lambda w: [*w, w[-1]])), 'list.tsv', 'differ in their number of shots'),
+    ('episodes of different numbers of shots', episodes(second(lambda w: [*w, w[-1]])), 'list.tsv',
+     'differ in their number of shots'),
     ('an episode whose query is its support', episodes(second(lambda w: [*w[:2], w[1]])), 'list.tsv, line 2', 'query'),
     ('a list of 1 shot for 3 shots', episodes(lambda t: t, '--shots', 3), 'list.tsv has episodes of 1 shot(s), not 3')):
     refused('episodes', name, do, *says)

@@ -37,25 +37,35 @@ def file(name, content): return resume(lambda d: write(d/name, content(d/name) i
 def cut(path): data = path.read_bytes(); return data[:len(data)//2]
 STATE = 'state.safetensors'
 for name, do, *says in (
-    ('an empty state', file(STATE, b''), STATE, 'damaged'), ('a state cut off in the middle', file(STATE, cut), STATE, 'damaged'),
-    ('a pickle as state', lambda at: harmless(at, lambda: file(STATE, pickle.dumps(Evil(at/'executed')))(at)), STATE, 'damaged'),
+    ('an empty state', file(STATE, b''), STATE, 'damaged'),
+    ('a state cut off in the middle', file(STATE, cut), STATE, 'damaged'),
+    ('a pickle as state', lambda at: harmless(at, lambda: file(STATE, pickle.dumps(Evil(at/'executed')))(at)), STATE,
+     'damaged'),
     ('a trained model as state', resume(lambda d: shutil.copy(d/'model.safetensors', d/STATE)), STATE, 'damaged'),
-    ('a state whose header is a list', state(lambda h: '[]'), STATE), ('a state without its step', state(lambda h: (h.pop('step'), None)[1]), STATE),
-    ('a state without the rest', state(lambda h: (h.pop('rest'), None)[1]), STATE), ('a state of step minus 1', state(lambda h: h.update(step=-1)), STATE),
+    ('a state whose header is a list', state(lambda h: '[]'), STATE),
+    ('a state without its step', state(lambda h: (h.pop('step'), None)[1]), STATE),
+    ('a state without the rest', state(lambda h: (h.pop('rest'), None)[1]), STATE),
+    ('a state of step minus 1', state(lambda h: h.update(step=-1)), STATE),
     ('a state whose step is a text', state(lambda h: h.update(step='two')), STATE),
     ('a state beyond the last step', state(lambda h: h.update(step=99)), STATE),
     ('a state of an optimiser of other groups', state(lambda h: h['rest'].update(groups=[])), STATE),
-    ('a state with a tensor of another shape', state(tensors=lambda t: t | {k: v[:1].contiguous() for k, v in t.items() if k.endswith('project.weight')}),
-     STATE), ('a state with a tensor too many', state(tensors=lambda t: t | {'model.more': torch.ones(3)}), STATE),
-    ('a state with a tensor too few', state(tensors=lambda t: {k: v for k, v in t.items() if not k.endswith('project.weight')}), STATE),
-    ('a state of an optimiser with strange names', state(tensors=lambda t: t | {'optimizer.x.y': torch.ones(3)}), STATE),
-    ('a state without its configuration', resume(lambda d: (d/'config.json').unlink()), 'no config.json', 'choose another --out'),
+    ('a state with a tensor of another shape',
+     state(tensors=lambda t: t | {k: v[:1].contiguous() for k, v in t.items() if k.endswith('project.weight')}), STATE),
+    ('a state with a tensor too many', state(tensors=lambda t: t | {'model.more': torch.ones(3)}), STATE),
+    ('a state with a tensor too few',
+     state(tensors=lambda t: {k: v for k, v in t.items() if not k.endswith('project.weight')}), STATE),
+    ('a state of an optimiser with strange names', state(tensors=lambda t: t | {'optimizer.x.y': torch.ones(3)}),
+     STATE),
+    ('a state without its configuration', resume(lambda d: (d/'config.json').unlink()), 'no config.json',
+     'choose another --out'),
     ('a configuration cut off in the middle', file('config.json', cut), 'config.json'),
-    ('a configuration that is empty', file('config.json', '{}'), 'config.json'), ('a configuration that is a list', file('config.json', '[]'), 'config.json'),
+    ('a configuration that is empty', file('config.json', '{}'), 'config.json'),
+    ('a configuration that is a list', file('config.json', '[]'), 'config.json'),
     ('a configuration that is no text', file('config.json', b'\xff\xfe'), 'config.json'),
     ('a log that is no text', file('log.csv', b'\xff\xfe\0'), 'log.csv'),
     ('a run of other settings', resume(lambda d: None, '--lr', .5), 'recipe.lr is 0.001 in the run and 0.5 now'),
-    ('a run that is there already', lambda at: train(at, '--out', copied(trained(), at/'run'), '--iterations', 2), 'already holds a run', '--resume')):
+    ('a run that is there already', lambda at: train(at, '--out', copied(trained(), at/'run'), '--iterations', 2),
+     'already holds a run', '--resume')):
     refused('run', name, do, *says)
 
 
@@ -84,8 +94,13 @@ def saved_twice(at, damage):
     train(at, '--out', at/'run', '--iterations', 2, '--checkpoint_every', 1, '--resume')
     again = load_file(at/'run/model.safetensors')
     assert all(torch.equal(whole[k], again[k]) for k in whole.keys() | again.keys())
-for name, damage in (('an empty state', lambda path: b''), ('a state cut off in the middle', cut), ('a state of zeros', lambda path: bytes(path.stat().st_size))):
-    works('run', f'{name}, with the one before it', 'the run goes on from the one before it, to the same weights, and says so', partial(saved_twice, damage=damage))
+for name, damage in (
+    ('an empty state', lambda path: b''),
+    ('a state cut off in the middle', cut),
+    ('a state of zeros', lambda path: bytes(path.stat().st_size))):
+    works('run', f'{name}, with the one before it',
+          'the run goes on from the one before it, to the same weights, and says so',
+          partial(saved_twice, damage=damage))
 
 
 def study(content):

@@ -39,10 +39,15 @@ def opened(at):
 
 
 PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'
-works('surroundings', 'a disk that knows no locks', 'trained without a lock, which is said once', no_locks(errno.ENOLCK))
-works('surroundings', 'a disk whose driver has no locks', 'trained without a lock, which is said once', no_locks(errno.EOPNOTSUPP))
+works('surroundings', 'a disk that knows no locks', 'trained without a lock, which is said once',
+      no_locks(errno.ENOLCK))
+works('surroundings', 'a disk whose driver has no locks', 'trained without a lock, which is said once',
+      no_locks(errno.EOPNOTSUPP))
 refused('surroundings', 'a /dev/shm that is too small', no_shared_memory, 'use --workers 0', 'make /dev/shm larger')
-refused('surroundings', 'too little memory', no_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")), 'not enough memory', '--batch')
+refused('surroundings', 'too little memory',
+        no_memory(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes.")),
+        'not enough memory', '--batch')
 refused('surroundings', 'too little memory for Python', no_memory(MemoryError()), 'not enough memory', '--batch')
-refused('surroundings', 'no more threads', no_memory(RuntimeError("can't start new thread")), 'no more threads', '--workers 0')
+refused('surroundings', 'no more threads', no_memory(RuntimeError("can't start new thread")), 'no more threads',
+        '--workers 0')
 refused('surroundings', 'a PostScript program, opened by the caller', opened, 'format EPS', 'give one of JPEG')
