@@ -1,4 +1,5 @@
-"Shared by all tests: one hypothesis profile, without deadlines, since machines differ; and no network, so that a hidden download fails"
+"""Shared by all tests: one hypothesis profile, without deadlines, since machines differ; and no network, so that a
+hidden download fails"""
 import os
 import socket
 
@@ -9,7 +10,8 @@ settings.register_profile('default', max_examples=25, deadline=None, derandomize
 settings.load_profile('default')
 
 NOWHERE = 'http://127.0.0.1:9'  # for what other processes would download
-os.environ |= dict(http_proxy=NOWHERE, https_proxy=NOWHERE, HTTP_PROXY=NOWHERE, HTTPS_PROXY=NOWHERE, no_proxy='localhost,127.0.0.1', HF_HUB_OFFLINE='1')
+os.environ |= {name: NOWHERE for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')}
+os.environ |= dict(no_proxy='localhost,127.0.0.1', HF_HUB_OFFLINE='1')
 
 
 @pytest.fixture(autouse=True)

@@ -69,12 +69,13 @@ def time_limit(seconds):
 @contextmanager
 def inside(folder):
     "Work in `folder`, with all caches in it; without TensorBoard and git, which only take time"
-    before = os.getcwd()
+    here, caches = os.getcwd(), dict(DEEPGP_FSS_CACHE=f'{folder}/cache', TORCH_HOME=f'{folder}/torch')
     os.chdir(folder)
     try:
-        with patch.dict(os.environ, DEEPGP_FSS_CACHE=f'{folder}/cache', TORCH_HOME=f'{folder}/torch', COLUMNS='500'), \
-             patch.object(training, '_board', return_value=None), patch.object(training, 'git_state', return_value=None): yield
-    finally: os.chdir(before)
+        with patch.dict(os.environ, caches, COLUMNS='500'), \
+             patch.object(training, '_board', return_value=None), \
+             patch.object(training, 'git_state', return_value=None): yield
+    finally: os.chdir(here)
 
 
 def run(name, *words):
@@ -87,7 +88,7 @@ def run(name, *words):
             runpy.run_path(str(script(name)), run_name='__main__')
     except SystemExit as e:
         if not e.code: return text(out)
-        lines = [line for line in text(err).split('\n') if line and '\r' not in line]  # a carriage return is a progress bar
+        lines = [line for line in text(err).split('\n') if line and '\r' not in line]  # \r: a progress bar
         if e.code == 2: lines = [line for line in lines if ': error: ' in line]  # below argparse's usage
         raise Refused('\n'.join([*lines, *([e.code] if isinstance(e.code, str) else [])])) from e
     return text(out)
@@ -98,8 +99,10 @@ def shown_warnings():
     "Warnings go to the terminal, those that Python shows by default"
     with warnings.catch_warnings():
         warnings.simplefilter('always')
-        warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)  # as `files` does when it is imported, which pytest undoes
-        for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning): warnings.simplefilter('ignore', kind)
+        # as `files` does when it is imported, which pytest undoes
+        warnings.filterwarnings('ignore', category=Image.DecompressionBombWarning)
+        for kind in (DeprecationWarning, PendingDeprecationWarning, ImportWarning, ResourceWarning):
+            warnings.simplefilter('ignore', kind)
         warnings.showwarning = lambda message, kind, *_: print(f'{kind.__name__}: {message}', file=sys.stderr)
         yield
 
@@ -118,22 +121,26 @@ def shared():
 
 
 def attempt(case):
-    "Try a case in a folder of its own: None if it worked, or what was said; then what is left half-done. Anything else is raised"
+    "Try a case in a folder of its own: what was said, None if it worked; and what is left half-done"
     with tempfile.TemporaryDirectory(prefix='bad_input_', ignore_cleanup_errors=True) as name:
         at, said = Path(name).resolve(), None
         at.chmod(0o755)
         with inside(at), time_limit(case.seconds):
             try: case.do(at)
             except (Refused, ValueError) as e: said = str(e)
-        case.shown = f'works: {case.right}' if said is None else said.replace(str(at), '...').replace(str(shared()), '...')
+        without_paths = said and said.replace(str(at), '...').replace(str(shared()), '...')
+        case.shown = f'works: {case.right}' if said is None else without_paths
         return said, leftovers(at)
 
 
 def leftovers(at):
-    "Files that should not be there after a refusal; an index is built bit by bit and goes on from its .part, by design"
+    "Files that should not be there after a refusal; an index is built bit by bit and resumes from its .part, by design"
     results = 'model.safetensors', 'report.md', 'result.json', 'answer.json'
-    return [str(p.relative_to(at)) for p in at.rglob('*') if p.is_file() and (p.suffix == '.part' and p.parent.name != 'deepgp_index' or
-            p.is_relative_to(at/'out') and (p.name in results or p.suffix in ('.png', '.jpg', '.pdf')))]
+
+    def half_written(p): return p.suffix == '.part' and p.parent.name != 'deepgp_index'
+    def looks_finished(p):
+        return p.is_relative_to(at/'out') and (p.name in results or p.suffix in ('.png', '.jpg', '.pdf'))
+    return [str(p.relative_to(at)) for p in at.rglob('*') if p.is_file() and (half_written(p) or looks_finished(p))]
 
 
 def problems(case, said, left):
@@ -141,14 +148,16 @@ def problems(case, said, left):
     if case.right: return [] if said is None else [f'it has to work, but was refused: {said}']
     if said is None: return ['it was accepted']
     lines = said.split('\n')
-    counted = re.search(rf'\b{len(lines) - 1} (file|thing)\(s\)', lines[-1])  # a line for each bad file, and then how many
+    # several lines: one for each bad file, and then how many there were
+    counted = re.search(rf'\b{len(lines) - 1} (file|thing)\(s\)', lines[-1])
     found = [what for what, wrong in (
         ('not one sentence', len(lines) != 1 and not counted), ('too long', max(map(len, lines)) > 600),
         ('a stack trace', 'Traceback' in said or ' at 0x' in said),
         ("Python's words", re.search(r'object is not|indices must be', re.sub(r'\(.*\)', '', said))),
         ('no sentence', ': error: ' not in said and not said.endswith(('.', '.)', '?', '}'))),
         ("only the system's words", re.search(r'^(deepgp_\w+: )?\[Errno', said, re.M)),
-        *((f'it does not say {piece!r}', piece not in said) for piece in case.says), (f'left half-done: {left}', bool(left))) if wrong]
+        *((f'it does not say {piece!r}', piece not in said) for piece in case.says),
+        (f'left half-done: {left}', bool(left))) if wrong]
     return found and [*found, f'it says {said!r}']
 
 
@@ -161,7 +170,8 @@ def write_table(path, cases=CASES):
     with open(path, 'a+', encoding='utf-8') as f:  # several processes may write, one after the other
         fcntl.flock(f, fcntl.LOCK_EX)
         f.seek(0)
-        rows = {tuple(r[:2]): r[2] for r in (line.strip('| \n').split(' | ', 2) for line in f if line.startswith('| ')) if tuple(r[:2]) in order}
+        split = [line.strip('| \n').split(' | ', 2) for line in f if line.startswith('| ')]
+        rows = {(door, name): says for door, name, says in split if (door, name) in order}
         rows |= {(cell(c.door), cell(c.name)): cell(c.shown) for c in cases if c.shown}
         f.seek(0); f.truncate()
         f.write('| door | what was tried | what it says |\n|---|---|---|\n')

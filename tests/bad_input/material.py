@@ -54,7 +54,8 @@ def class_folders():
     "A data set with one class to a folder: 4 classes of 3 images"
     for i in range(12):
         image, mask = scene(i, 40, 48)
-        write(shared()/f'classes/class{i % 4}/{i}.jpg', image), write(shared()/f'classes/class{i % 4}/{i}.png', 255*mask)
+        place = shared()/f'classes/class{i % 4}'
+        write(place/f'{i}.jpg', image), write(place/f'{i}.png', 255*mask)
     return shared()/'classes'
 
 
@@ -107,7 +108,8 @@ def copied(source, target): shutil.copytree(source, target, symlinks=True); retu
 # ---- what users do
 
 def segment(at, *queries, known=None, by=None, out='out', more=()):
-    return run('deepgp_segment', '--support', known or support(), '--query', *queries, '--out', at/out, '--model', by or model(), '--cpu', *more)
+    return run('deepgp_segment', '--support', known or support(), '--query', *queries, '--out', at/out,
+               '--model', by or model(), '--cpu', *more)
 
 
 def query(at, name, content): return segment(at, write(at/f'new/{name}', content))
@@ -118,7 +120,8 @@ def answers(at, contents):
     files = [write(at/f'new/{name}', content) for name, content in contents.items()]
     segment(at, *files, out='answers')
     names = {Path(row['file']): row['result'] for row in json.loads((at/'answers/summary.json').read_text())['images']}
-    return [[np.array(Image.open(at/f'answers/{kind}/{names[file]}{end}')) for kind, end in KINDS.items()] for file in files]
+    def answer(file, kind, end): return np.array(Image.open(at/f'answers/{kind}/{names[file]}{end}'))
+    return [[answer(file, *kind) for kind in KINDS.items()] for file in files]
 
 
 def same(at, name, content, like, tolerance=0):
@@ -135,25 +138,38 @@ def mask_of(at, content, image=None, more=()):
     return segment(at, write(at/'new/a.png', photo()), known=known, more=more)
 
 
-TRAIN = ('--data n_train=60 n_val=60 side=48 --iterations 1 --batch 1 --shots 1 --size 48 --backbone small --scales 8 --dim 16 --encoding_dim 8 '
-         '--decoder_width 16 --picture_every 0 --cpu').split()
+TRAIN = ('--data n_train=60 n_val=60 side=48 --iterations 1 --batch 1 --shots 1 --size 48 --backbone small --scales 8 '
+         '--dim 16 --encoding_dim 8 --decoder_width 16 --picture_every 0 --cpu').split()
 EVALUATE = '--dataset shapes --data n_val=60 side=48 --size 48 --shots 1 --episodes 2 --plain --cpu'.split()
 
 
 def train(at, *words): return run('deepgp_train', *TRAIN, '--out', at/'out', *words)
 def evaluate(at, *words): return run('deepgp_eval', model(), *EVALUATE, '--out', at/'out', *words)
-def train_on(at, name, root, *data): return train(at, '--recipe', 'shapes', '--dataset', name, '--root', root, '--data', 'min_area=50', *data)
-def evaluate_on(at, name, root, *data, more=()): return evaluate(at, '--dataset', name, '--root', root, '--data', 'min_area=50', *data, *more)
+def data_set(name, root, *data): return '--dataset', name, '--root', root, '--data', 'min_area=50', *data
+def train_on(at, name, root, *data): return train(at, '--recipe', 'shapes', *data_set(name, root, *data))
+def evaluate_on(at, name, root, *data, more=()): return evaluate(at, *data_set(name, root, *data), *more)
 def check(name, root, *words): return run('deepgp_data', 'check', name, root, '--part', '--workers', 1, *words)
 
 
 def segmenter(): return FewShotSegmenter(load_checkpoint(model()), 64, 'cpu')
 def fitted(): return segmenter().fit(*zip(scene(0), scene(1)))
+
+
 def changed_folder(at, change, source=None):
     "A data set in which something was changed, under another name"
     root = copied(source or folder(), at/'data')
     change(root)
     return root
+
+
 def held(at, names): return f'test_classes={write(at/"held.txt", names)}'
-NAMES = [f'2007_{i:06}' for i in range(0, 12, 2)]
-SHOWN = dict(voc='VOC', coco='COCO', built='COCO', folder='FOLDER', weights='FILE')
+
+
+def header_text(change, about):
+    "A header as `change` leaves it, as JSON; or the text that `change` returns in its place"
+    text = change(about)
+    return text if isinstance(text, str) else json.dumps(about)
+
+
+NAMES = [f'2007_{i:06}' for i in range(0, 12, 2)]  # the images of `voc` for training
+SHOWN = dict(voc='VOC', coco='COCO', built='COCO', folder='FOLDER', weights='FILE')  # in the names of cases

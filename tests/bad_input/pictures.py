@@ -49,7 +49,8 @@ def chunk(name, data): return struct.pack('>I', len(data)) + name + data + struc
 def png(width, height, depth, colours, rows, *more):
     "A PNG, chunk by chunk: colours 0 is grey, 2 RGB; rows are bytes, with the filter in front"
     head = struct.pack('>IIBBBBB', width, height, depth, colours, 0, 0, 0)
-    return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*c) for c in ((b'IHDR', head), *more, (b'IDAT', zlib.compress(rows)), (b'IEND', b'')))
+    chunks = (b'IHDR', head), *more, (b'IDAT', zlib.compress(rows)), (b'IEND', b'')
+    return b'\x89PNG\r\n\x1a\n' + b''.join(chunk(*c) for c in chunks)
 
 
 def changed(data, at, by):
@@ -95,10 +96,16 @@ def harmless(at, do):
     finally: assert not (at/'executed').exists(), 'what is in the file was executed'
 
 
-JPEG, PNG = encoded(photo(), 'JPEG'), encoded(photo(), 'PNG')
 def frames(*size): return dict(save_all=True, append_images=[photo(6, *size), photo(7, *size)])
 def becomes(path, make): path.unlink(); make(path)
-MASK = scene(1)[1]
-DRAWN = scene(3, 40, 48, 4)[1]
-def emptied(d): [shutil.rmtree(p) if p.is_dir() else p.unlink() for p in d.iterdir()]
+
+
+def emptied(folder):
+    for p in folder.iterdir(): shutil.rmtree(p) if p.is_dir() else p.unlink()
+
+
+PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'  # PostScript
+JPEG, PNG = encoded(photo(), 'JPEG'), encoded(photo(), 'PNG')
+MASK = scene(1)[1]  # of a photograph of the support set
+DRAWN = scene(3, 40, 48, 4)[1]  # a label map of the data set `folder`
 MINE = 'my.safetensors'

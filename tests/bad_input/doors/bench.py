@@ -31,5 +31,6 @@ option('deepgp_bench', 'gp --device cuda without a GPU', no_gpu, 'use --device c
 option('deepgp_bench', 'cache --width 0',
        lambda at: before(bench_data, 'bench_cache', lambda: run('deepgp_bench', 'cache', '--width', 0)), 'width')
 option('deepgp_bench', 'gp --json_file in a folder that is a file',
-       lambda at: before(bench, 'bench_gp', lambda: run('deepgp_bench', 'gp', '--json_file', write(at/'file', b'')/'answer.json')),
+       lambda at: before(bench, 'bench_gp',
+                         lambda: run('deepgp_bench', 'gp', '--json_file', write(at/'file', b'')/'answer.json')),
        'file', '--json_file')

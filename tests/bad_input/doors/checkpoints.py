@@ -11,7 +11,7 @@ from deepgp_fss.model import load_checkpoint, save_checkpoint
 from deepgp_fss.segmenter import FewShotSegmenter
 
 from ..case import refused, run, works
-from ..material import EVALUATE, backbone, fitted, model, segment, support
+from ..material import EVALUATE, backbone, fitted, header_text, model, segment, support
 from ..pictures import JPEG, MINE, Evil, harmless, little_memory, scene, without_rights, write
 
 
@@ -24,7 +24,8 @@ def header():
 
 def save_by_hand(tensors, path, metadata):
     "What safetensors would write, also for numbers that older versions of it do not know"
-    kinds = {torch.float32: 'F32', torch.float64: 'F64', torch.float16: 'F16', torch.int64: 'I64', torch.complex64: 'C64'}
+    kinds = {torch.float32: 'F32', torch.float64: 'F64', torch.float16: 'F16', torch.int64: 'I64',
+             torch.complex64: 'C64'}
     header, data = dict(__metadata__=metadata), b''
     for name, t in tensors.items():
         more = t.contiguous().numpy().tobytes()
@@ -35,20 +36,22 @@ def save_by_hand(tensors, path, metadata):
 
 
 def kept(change=lambda h: None, tensors=lambda t: t, ask=use):
-    "Segment with a checkpoint whose header or tensors were changed; `change` changes the header, or returns the text in its place"
+    "Segment with a checkpoint whose header or tensors were changed"
     def do(at):
-        about = header()
-        text = change(about)
-        save_by_hand(tensors(load_file(model())), at/'my.safetensors', metadata=dict(deepgp_fss=text if isinstance(text, str) else json.dumps(about)))
-        return ask(at, at/'my.safetensors')
+        about = dict(deepgp_fss=header_text(change, header()))
+        save_by_hand(tensors(load_file(model())), at/MINE, metadata=about)
+        return ask(at, at/MINE)
     return do
 
 
 def config(**values): return kept(lambda h: h['config'].update(values))
 def judged(at, path): return run('deepgp_eval', path, *EVALUATE, '--out', at/'out')
+def judged_as_trained(at, path): return run('deepgp_eval', path, '--cpu', '--out', at/'out')
 def one(change):
     "Change one tensor, the weight of the projection"
-    def do(tensors): name = next(k for k in tensors if k.endswith('project.weight')); tensors[name] = change(tensors[name]); return tensors
+    def do(tensors):
+        name = next(k for k in tensors if k.endswith('project.weight'))
+        return tensors | {name: change(tensors[name])}
     return do
 
 
@@ -132,17 +135,18 @@ for name, do, *says in (
      'no trained model', 'a run writes it when it has finished'),
     ('an empty file, to evaluate', lambda at: judged(at, write(at/MINE, b'')), MINE, 'damaged'),
     ('a checkpoint of a data set that does not exist, to evaluate',
-     kept(lambda h: h['info']['run'].update(data=dict(name='imagenet')), ask=lambda at, p: run('deepgp_eval', p, '--cpu', '--out', at/'out')),
+     kept(lambda h: h['info']['run'].update(data=dict(name='imagenet')), ask=judged_as_trained),
      "'imagenet'", 'choose one of'),
     ('a checkpoint whose data set has unknown options, to evaluate',
-     kept(lambda h: h['info']['run'].update(data=dict(name='shapes', colour=3)), ask=lambda at, p: run('deepgp_eval', p, '--cpu', '--out', at/'out')),
+     kept(lambda h: h['info']['run'].update(data=dict(name='shapes', colour=3)), ask=judged_as_trained),
      'shapes', 'colour')):
     refused('checkpoint', name, do, *says)
 
 
 def blocks(*places, shape=(1,)):
     "A safetensors file whose tensors have these places"
-    about = json.dumps({f'x{i}': dict(dtype='F32', shape=list(shape), data_offsets=p) for i, p in enumerate(places)}).encode()
+    tensors = {f'x{i}': dict(dtype='F32', shape=list(shape), data_offsets=p) for i, p in enumerate(places)}
+    about = json.dumps(tensors).encode()
     return struct.pack('<Q', len(about)) + about + bytes(4)
 
 
@@ -164,8 +168,7 @@ def saved(change=lambda h: None, tensors=lambda t: t):
     def do(at):
         path = fitted().save(at/MINE)
         with safe_open(path, 'pt') as f: about = json.loads(f.metadata()['deepgp_fss_segmenter'])
-        text = change(about)
-        save_file(tensors(load_file(path)), path, metadata=dict(deepgp_fss_segmenter=text if isinstance(text, str) else json.dumps(about)))
+        save_file(tensors(load_file(path)), path, metadata=dict(deepgp_fss_segmenter=header_text(change, about)))
         return FewShotSegmenter.load(path, 'cpu').predict(scene()[0])
     return do
 

@@ -24,14 +24,17 @@ def annotations(change):
         text = change(values)
         write(path, text if isinstance(text, (str, bytes)) else json.dumps(values))
         try: run('deepgp_data', 'build', 'coco', data, '--workers', 1)
-        except Refused: assert not (data/'deepgp_masks/full/train2014/list.txt').exists(), 'a list that looks complete'; raise
+        except Refused:
+            assert not (data/'deepgp_masks/full/train2014/list.txt').exists(), 'a list that looks complete'
+            raise
     return do
 
 
 def first(kind, **values): return annotations(lambda d: d[kind][0].update(values))
 def lacks(kind, key): return annotations(lambda d: (d[kind][0].pop(key), None)[1])
 def shaped(shape): return first('annotations', segmentation=shape)
-def annotations_folder(at): run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: becomes(d/f'annotations/{JSON}', Path.mkdir), coco()))
+def build(at, change): return run('deepgp_data', 'build', 'coco', changed_folder(at, change, coco()))
+def annotations_folder(at): build(at, lambda d: becomes(d/f'annotations/{JSON}', Path.mkdir))
 def bomb(at):
     with little_memory(): first('images', height=10**6, width=10**6)(at)
 
@@ -39,7 +42,8 @@ def bomb(at):
 def far(*polygon):
     "A polygon whose coordinates must never reach pycocotools, which would fill all memory with its edges"
     def guarded(shapes, *size):
-        if isinstance(shapes, list) and not np.abs(np.array(shapes[0], float)).max() < 1e6: raise Began('pycocotools began to draw it')
+        if isinstance(shapes, list) and not np.abs(np.array(shapes[0], float)).max() < 1e6:
+            raise Began('pycocotools began to draw it')
         return draw(shapes, *size)
     draw = prepare.coco_mask.frPyObjects
     def do(at):
@@ -50,10 +54,10 @@ def far(*polygon):
 JSON, DRAW = 'instances_train2014.json', 'annotation 1 has a shape'
 for name, do, *says in (
     ('files that are not there',
-     lambda at: run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: emptied(d/'annotations'), coco())),
+     lambda at: build(at, lambda d: emptied(d/'annotations')),
      f'{JSON} is missing', '2014 Train/Val annotations'),
     ('photographs that are not there',
-     lambda at: run('deepgp_data', 'build', 'coco', changed_folder(at, lambda d: emptied(d/'train2014'), coco())),
+     lambda at: build(at, lambda d: emptied(d/'train2014')),
      'train2014 holds none of the 3 photographs', 'unpack them there'),
     ('an empty file', annotations(lambda d: ''), f'{JSON} is damaged', 'download or unpack it again'),
     ('a file cut off in the middle', annotations(lambda d: json.dumps(d)[:2000]), f'{JSON} is damaged', 'download'),
@@ -111,7 +115,7 @@ for name, do, *says in (
 def built_from(change, *says):
     "What is there of COCO is built, and what is not is named"
     def do(at):
-        said = run('deepgp_data', 'build', 'coco', changed_folder(at, change, coco()))
+        said = build(at, change)
         assert all(s in said for s in says), said
     return do
 
@@ -119,9 +123,11 @@ def built_from(change, *says):
 works('COCO', 'one split of two', 'it is built, and the other one is named',
       built_from(lambda d: (d/f'annotations/{JSON}').unlink(), 'val2014: 3 label maps', f'{JSON} is missing'))
 works('COCO', 'a photograph that is missing', 'it is left out and counted',
-      built_from(lambda d: (d/'train2014/COCO_train2014_000000000009.jpg').unlink(), 'train2014: 2 label maps', '1 photograph(s) were missing', '000000000009.jpg'))
+      built_from(lambda d: (d/'train2014/COCO_train2014_000000000009.jpg').unlink(),
+                 'train2014: 2 label maps', '1 photograph(s) were missing', '000000000009.jpg'))
 works('COCO', 'the layout of 2017', 'it is built, and called 2017',
-      lambda at: (make_coco(at/'data', 'val', 2017), run('deepgp_data', 'build', 'coco', at/'data'), open_data('coco', at/'data').title.index('COCO 2017')))
+      lambda at: (make_coco(at/'data', 'val', 2017), run('deepgp_data', 'build', 'coco', at/'data'),
+                  open_data('coco', at/'data').title.index('COCO 2017')))
 
 
 def drawn_as(change, label=17):

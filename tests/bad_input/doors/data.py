@@ -3,6 +3,11 @@ from ..case import WHOLE, option, run
 from ..material import SHOWN, built_coco, coco, copied, folder, voc
 from ..pictures import write
 
+
+def with_folders(words):
+    "The words of a command with folders put in; COCO is built only where it is asked for"
+    return words.format(voc=voc(), coco=coco(), built=built_coco() if '{built}' in words else '', folder=folder())
+
 for words, *says in (
     ('', 'required'), ('paint shapes', "no job 'paint'", 'choose build, check or info'),
     ('check pascal', 'pascal needs the folder', 'FOLDER'),
@@ -26,10 +31,10 @@ for words, *says in (
     ('check pascal {voc} --foreground 1', 'not for pascal'),
     ('info folder {folder} --colour red', 'unrecognized arguments: --colour')):
     option('deepgp_data', words.format(**SHOWN) or 'nothing at all',
-           lambda at, words=words: run('deepgp_data', *words.format(voc=voc(), coco=coco(), built=built_coco() if '{built}' in words else '', folder=folder()).split()),
-           *says)
+           lambda at, words=words: run('deepgp_data', *with_folders(words).split()), *says)
 option('deepgp_data', 'info with --out, a file',
-       lambda at: run('deepgp_data', 'info', 'folder', copied(folder(), at/'data'), '--min_area', 50, '--out', write(at/'file', b'')),
+       lambda at: run('deepgp_data', 'info', 'folder', copied(folder(), at/'data'), '--min_area', 50,
+                      '--out', write(at/'file', b'')),
        'file', '--out')
 option('deepgp_data', 'build pascal with --sbd that is VOC',
        lambda at: run('deepgp_data', 'build', 'pascal', voc(), '--sbd', voc()), 'does not look like SBD')

@@ -14,6 +14,10 @@ def in_data(file, content, name='folder', source=folder):
     return lambda at: check(name, changed_folder(at, lambda d: write(d/file, content), source()))
 
 
+def all_masks(folder, content):
+    for i in range(12): write(folder/f'masks/{i:02}.png', content)
+
+
 negative = Image.fromarray(np.where(DRAWN, -3, 0).astype(np.int32))
 for name, do, *says in (
     ('a photograph cut off in the middle', in_data('images/03.jpg', JPEG[:300]), '03.jpg cannot be read',
@@ -36,7 +40,7 @@ for name, do, *says in (
     ('a mask of one class that is damaged', in_data('class3/3.png', PNG[:200], source=class_folders),
      '3.png cannot be read', 'replace or remove it'),
     ('a mask of one class with soft edges',
-     in_data('class3/3.png', 255*(DRAWN > 0).astype(np.uint8) - 90*np.eye(40, 48, dtype=np.uint8)*(DRAWN > 0), source=class_folders),
+     in_data('class3/3.png', (255 - 90*np.eye(40, 48, dtype=np.uint8))*(DRAWN > 0), source=class_folders),
      '3.png has 3 grey values', '--threshold 128'),
     ('a raw trimap in a folder of one class',
      in_data('class3/3.png', 1 + (DRAWN > 0).astype(np.uint8), source=class_folders),
@@ -48,7 +52,7 @@ for name, do, *says in (
      in_data('class3/3.png', np.where(DRAWN, 1, 255*np.eye(40, 48)).astype(np.uint8), source=class_folders),
      '255 is the object in', 'make them alike'),
     ('label maps of 0 and 255',
-     lambda at: check('folder', changed_folder(at, lambda d: [write(d/f'masks/{i:02}.png', np.where(DRAWN, 255, 0).astype(np.uint8)) for i in range(12)])),
+     lambda at: check('folder', changed_folder(at, lambda d: all_masks(d, np.where(DRAWN, 255, 0).astype(np.uint8)))),
      'no mask shows any class', 'save the object as 1'),
     ('a mask of one class of another size', in_data('class3/3.png', MASK, source=class_folders), '3.jpg is 48x40',
      '3.png is 64x64')):
@@ -67,7 +71,7 @@ refused('data file', 'a photograph of another size, met in training',
         trains_on(lambda d: [write(d/f'images/{i:02}.jpg', scene(i)[0]) for i in range(12)]), 'Episode 0', 'is 64x64',
         'is 48x40')
 refused('data file', 'label maps that are 255 everywhere',
-        trains_on(lambda d: [write(d/f'masks/{i:02}.png', DRAWN*0 + 255) for i in range(12)]),
+        trains_on(lambda d: all_masks(d, DRAWN*0 + 255)),
         'no image with 50 pixels', 'lower min_area')
 refused('data file', 'a name with a line break',
         trains_on(lambda d: [p.rename(p.with_stem('two\nlines')) for p in (d/'images/03.jpg', d/'masks/03.png')]),
@@ -86,12 +90,13 @@ def reads(file, content, picture):
 
 
 upright = Image.fromarray(scene(3, 40, 48)[0])
+upright_grey = upright.convert('L')
 works('data file', 'a photograph in CMYK', 'as the same picture in RGB',
       reads('images/03.tif', upright.convert('CMYK'), upright))
 works('data file', 'a photograph of 16 bits', 'as the same picture of 8 bits',
-      reads('images/03.png', Image.fromarray(np.array(upright.convert('L')).astype(np.uint16)*257), upright.convert('L')))
+      reads('images/03.png', Image.fromarray(np.array(upright_grey).astype(np.uint16)*257), upright_grey))
 works('data file', 'a photograph of floating values from 0 to 1', 'as the same picture of 8 bits',
-      reads('images/03.tif', Image.fromarray((np.array(upright.convert('L'))/255).astype(np.float32)), upright.convert('L')))
+      reads('images/03.tif', Image.fromarray((np.array(upright_grey)/255).astype(np.float32)), upright_grey))
 works('data file', 'an animated photograph', 'its first frame',
       reads('images/03.webp', encoded(upright, 'WEBP', lossless=True, **frames(40, 48)), upright))
 works('data file', 'a photograph that EXIF data turn, its label map drawn upright', 'the photograph stands upright',

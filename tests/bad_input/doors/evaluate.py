@@ -37,7 +37,8 @@ option('deepgp_eval', '--cache_dir, a file', lambda at: evaluate(at, '--cache', 
        'cannot be written', '--cache_dir')
 
 
-def untrained(at, *words): return run('deepgp_eval', '--learner', 'gp', '--backbone', 'resnet18', *EVALUATE, '--out', at/'out', *words)
+def untrained(at, *words):
+    return run('deepgp_eval', '--learner', 'gp', '--backbone', 'resnet18', *EVALUATE, '--out', at/'out', *words)
 option('deepgp_eval', '--learner gp without --weights', lambda at: untrained(at), '--weights FILE')
 option('deepgp_eval', '--learner gp --weights of a file that is not there',
        lambda at: untrained(at, '--weights', at/'gone.pth'), 'gone.pth')

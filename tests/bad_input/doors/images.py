@@ -12,7 +12,8 @@ from PIL import EpsImagePlugin, Image
 
 from ..case import refused, works
 from ..material import answers, model, query, same, segment, support
-from ..pictures import JPEG, PNG, changed, chunk, encoded, frames, harmless, photo, png, turned, without_rights, write
+from ..pictures import (
+    JPEG, PNG, PROGRAM, changed, chunk, encoded, frames, harmless, photo, png, turned, without_rights, write)
 
 DAMAGED = 'cannot be read as an image', 'replace or remove it', '1 file(s) could not be segmented'
 for name, file, content in (
@@ -53,7 +54,7 @@ def postscript(at):
     program = write(at/'bin/gs', f'#!/bin/sh\ntouch {at}/executed\n')
     program.chmod(0o755)
     with patch.dict(os.environ, PATH=f'{at}/bin:{os.environ["PATH"]}'), patch.object(EpsImagePlugin, 'gs_binary', None):
-        harmless(at, lambda: query(at, 'program.jpg', b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'))
+        harmless(at, lambda: query(at, 'program.jpg', PROGRAM))
 refused('image', 'a PostScript program, named .jpg', postscript, 'program.jpg', 'replace or remove it')
 
 
@@ -91,7 +92,8 @@ def one_of_two(at):
     try: segment(at, good, bad, out='both')
     finally:
         rows = json.loads((at/'both/summary.json').read_text())['images']
-        assert [p.name for p in (at/'both/masks').iterdir()] == ['good.png'] and ['error' in row for row in rows] == [True, False]
+        assert [p.name for p in (at/'both/masks').iterdir()] == ['good.png']
+        assert ['error' in row for row in rows] == [True, False]
 refused('image', 'one damaged photograph beside a good one, which is segmented', one_of_two, 'bad.jpg', *DAMAGED)
 
 
@@ -147,7 +149,9 @@ for name, right, file, content, like, tolerance in (
     works('image', name, right, partial(same, name=file, content=content, like=like, tolerance=tolerance))
 
 
-def has_size(at, height, width): assert {a.shape[:2] for a in answers(at, {'a.png': photo(5, height, width)})[0]} == {(height, width)}
+def has_size(at, height, width):
+    found, = answers(at, {'a.png': photo(5, height, width)})
+    assert {a.shape[:2] for a in found} == {(height, width)}
 works('image', 'a photograph of one pixel', 'a mask of one pixel', lambda at: has_size(at, 1, 1))
 works('image', 'a photograph of 3,000x1 pixels', 'a mask of 3,000x1 pixels', lambda at: has_size(at, 1, 3000))
 

@@ -40,7 +40,8 @@ def lists_alike(content):
     def do(at):
         root = copied(voc(), at/'voc')
         images = open_data('pascal', root, train_list=str(write(at/'list.txt', content)), min_area=50).train.images
-        assert [item.name for item in images.items] == NAMES and all(item.image.parent == root/'JPEGImages' for item in images.items)
+        assert [item.name for item in images.items] == NAMES
+        assert all(item.image.parent == root/'JPEGImages' for item in images.items)
     return do
 
 
@@ -84,7 +85,9 @@ for name, do, *says in (
 
 
 def named(content):
-    def do(at): assert folder_set(changed_folder(at, lambda d: write(d/'classes.txt', content))).classes == ('one', 'two', 'three', 'four')
+    def do(at):
+        root = changed_folder(at, lambda d: write(d/'classes.txt', content))
+        assert folder_set(root).classes == ('one', 'two', 'three', 'four')
     return do
 works('classes', 'names of classes from Windows, with a byte order mark', 'the same classes',
       named('\ufeff1 one\r\n2 two\r\n3 three\r\n4 four\r\n'))
@@ -108,7 +111,13 @@ def episodes(change, *more):
     return do
 
 
-def second(change): return lambda text: '\n'.join(line if i != 1 else '\t'.join(change(line.split('\t'))) for i, line in enumerate(text.splitlines())) + '\n'
+def second(change):
+    "Change the words of the second line of a list: of its first episode"
+    def do(text):
+        lines = text.splitlines()
+        lines[1] = '\t'.join(change(lines[1].split('\t')))
+        return '\n'.join(lines) + '\n'
+    return do
 for name, do, *says in (
     ('a list that is not there', lambda at: evaluate(at, '--list', at/'gone.tsv'), 'gone.tsv cannot be read',
      'No such file'),

@@ -22,9 +22,13 @@ def unreadable(name, source, inner='.'):
     return do
 
 
+def build_pascal(at, sbd):
+    run('deepgp_data', 'build', 'pascal', copied(voc(), at/'data'), '--sbd', sbd, '--workers', 1)
+
+
 def sbd(at, content, name='2008_000001.mat'):
     write(at/f'sbd/cls/{name}', content)
-    run('deepgp_data', 'build', 'pascal', copied(voc(), at/'data'), '--sbd', at/'sbd', '--workers', 1)
+    build_pascal(at, at/'sbd')
 
 
 def mat(labels):
@@ -95,7 +99,7 @@ for name, do, *says in (
     ('SBD in an empty folder', lambda at: run('deepgp_data', 'build', 'pascal', voc(), '--sbd', at),
      'does not look like SBD', 'cls should be in it'),
     ('SBD without any file, and no label maps of VOC',
-     lambda at: ((at/'sbd/cls').mkdir(parents=True), run('deepgp_data', 'build', 'pascal', copied(voc(), at/'data'), '--sbd', at/'sbd')),
+     lambda at: ((at/'sbd/cls').mkdir(parents=True), build_pascal(at, at/'sbd')),
      'holds any label map'),
     ('a file of SBD cut off in the middle', lambda at: sbd(at, mat(DRAWN)[:200]),
      '2008_000001.mat is no label map of SBD'),

@@ -10,12 +10,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from ..case import refused, run, works
-from ..material import copied, train, trained
+from ..material import copied, header_text, train, trained
 from ..pictures import Evil, harmless, write
 
 
 def resume(change, *words):
-    "Go on with a run in which something was changed"
+    "Resume a run in which something was changed"
     def do(at):
         run_folder = copied(trained(), at/'run')
         change(run_folder)
@@ -24,12 +24,11 @@ def resume(change, *words):
 
 
 def state(change=lambda h: None, tensors=lambda t: t):
-    "Go on from a changed state"
+    "Resume from a changed state"
     def edit(d):
         path = d/'state.safetensors'
         with safe_open(path, 'pt') as f: about = json.loads(f.metadata()['deepgp_fss_run'])
-        text = change(about)
-        save_file(tensors(load_file(path)), path, metadata=dict(deepgp_fss_run=text if isinstance(text, str) else json.dumps(about)))
+        save_file(tensors(load_file(path)), path, metadata=dict(deepgp_fss_run=header_text(change, about)))
     return resume(edit)
 
 

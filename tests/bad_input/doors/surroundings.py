@@ -12,18 +12,21 @@ from deepgp_fss import training
 from deepgp_fss.segmenter import FewShotSegmenter
 
 from ..case import refused, works
+from ..pictures import PROGRAM
 from ..material import model, train
 
 
 def no_locks(number):
     def do(at):
-        with patch.object(fcntl, 'flock', side_effect=OSError(number, os.strerror(number))): train(at, '--iterations', 1)
+        with patch.object(fcntl, 'flock', side_effect=OSError(number, os.strerror(number))):
+            train(at, '--iterations', 1)
     return do
 
 
 def no_shared_memory(at):
     "What PyTorch says when /dev/shm is full; tests/test_environment.py has a real one"
-    lost = RuntimeError('DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that dataloader\'s workers are out of shared memory.')
+    lost = RuntimeError("DataLoader worker (pid 7) is killed by signal: Bus error. "
+                        "It is possible that dataloader's workers are out of shared memory.")
     with patch.object(training, 'episode_loader', side_effect=lost): train(at, '--workers', 1)
 
 
@@ -38,7 +41,6 @@ def opened(at):
     FewShotSegmenter.from_pretrained(model()).fit([Image.open(io.BytesIO(PROGRAM))], [np.ones((10, 10), np.uint8)])
 
 
-PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'
 works('surroundings', 'a disk that knows no locks', 'trained without a lock, which is said once',
       no_locks(errno.ENOLCK))
 works('surroundings', 'a disk whose driver has no locks', 'trained without a lock, which is said once',

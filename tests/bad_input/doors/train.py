@@ -3,6 +3,9 @@ from ..case import NUMBER, WHOLE, option, run
 from ..material import TRAIN, built_coco, folder, train
 from ..pictures import write
 
+CACHE = '--cache true --augment false --freeze_backbone true'.split()
+def dataset(name, root): return '--recipe', 'shapes', '--dataset', name, '--root', root
+
 for words, *says in (
     ('--iterations many', '--iterations', WHOLE), ('--iterations 0', 'iterations must be at least 1'),
     ('--batch 2.5', '--batch', WHOLE), ('--batch 0', 'batch must be at least 1'), ('--micro all', '--micro', WHOLE),
@@ -31,7 +34,7 @@ for words, *says in (
     ('--unit_features ice', '--unit_features', 'say true or false'),
     ('--mask_encoder fancy', "mask_encoder must be 'lwl' or 'pool'"), ('--encoding_dim e', '--encoding_dim', WHOLE),
     ('--encoding_dim -1', 'encoding_dim'), ('--encoding_dim 0', 'encoding_dim'),
-    ('--learner oracle', "'oracle'", 'choose one of'),
+    ('--learner oracle', "'oracle'", 'choose one of'), ('--learner_options 5', 'learner_options'),
     ('--learner prototype', "prototype learner needs mask_encoder='pool'"),
     ('--kernel cubic', "'cubic'", 'choose one of'), ('--output all', 'output must be one of'),
     ('--noise_var loud', '--noise_var', NUMBER), ('--noise_var -1', 'noise_var must be'),
@@ -73,27 +76,24 @@ option('deepgp_train', 'no --out', lambda at: run('deepgp_train', *TRAIN), 'Give
 option('deepgp_train', '--out, a file', lambda at: train(at, '--out', write(at/'file', b'')), 'file cannot be written',
        'choose another --out')
 option('deepgp_train', '--cache_dir, a file',
-       lambda at: train(at, *'--cache true --augment false --freeze_backbone true --cache_dir'.split(), write(at/'file', b'')),
+       lambda at: train(at, *CACHE, '--cache_dir', write(at/'file', b'')),
        'cannot be written', '--cache_dir')
-option('deepgp_train', '--cache_limit -1',
-       lambda at: train(at, *'--cache true --augment false --freeze_backbone true --cache_limit -1'.split()),
-       '--cache_limit')
-option('deepgp_train', '--cache_limit nan',
-       lambda at: train(at, *'--cache true --augment false --freeze_backbone true --cache_limit nan'.split()),
-       '--cache_limit')
+for limit in ('-1', 'nan'):
+    option('deepgp_train', f'--cache_limit {limit}',
+           lambda at, limit=limit: train(at, *CACHE, '--cache_limit', limit), '--cache_limit')
 for words, *says in (
     ('--data folds=1', '4 classes cannot make 1 folds'), ('--data folds=9', '4 classes cannot make 9 folds'),
     ('--data folds=some', 'folds'), ('--data foreground=cat', 'foreground takes numbers'),
     ('--fold 4 --data', 'fold must be from 0 to 3'), ('--data train_list=aug', 'folder', 'train_list')):
     option('deepgp_train', f'--dataset folder {words}',
-           lambda at, words=words: train(at, '--recipe', 'shapes', '--dataset', 'folder', '--root', folder(), *words.split()),
+           lambda at, words=words: train(at, *dataset('folder', folder()), *words.split()),
            *says)
 for words, *says in (
     ('split=odd', "'interleaved'", "'contiguous'"), ('masks=thin', "'full' or 'compat'"),
     ('pascal_root=x', 'coco', 'pascal_root')):
     option('deepgp_train', f'--dataset coco --data {words}',
-           lambda at, words=words: train(at, '--recipe', 'shapes', '--dataset', 'coco', '--root', built_coco(), '--data', words),
+           lambda at, words=words: train(at, *dataset('coco', built_coco()), '--data', words),
            *says)
 option('deepgp_train', '--dataset coco2pascal without pascal_root',
-       lambda at: train(at, '--recipe', 'shapes', '--dataset', 'coco2pascal', '--root', built_coco(), '--data'),
+       lambda at: train(at, *dataset('coco2pascal', built_coco()), '--data'),
        'coco2pascal needs', 'pascal_root')

@@ -12,8 +12,8 @@ from ..pictures import JPEG, Evil, harmless, write
 
 
 def free(at, weights, backbone='resnet18', *more):
-    return run('deepgp_segment', '--support', support(), '--query', write(at/'a.jpg', JPEG), '--out', at/'out', '--weights', weights, '--backbone', backbone,
-               '--size', 64, '--cpu', *more)
+    return run('deepgp_segment', '--support', support(), '--query', write(at/'a.jpg', JPEG), '--out', at/'out',
+               '--weights', weights, '--backbone', backbone, '--size', 64, '--cpu', *more)
 def torch_file(at, value): torch.save(value, at/'w.pth'); return at/'w.pth'
 def altered(at, change): save_file(change(load_file(backbone())), at/'w.safetensors'); return at/'w.safetensors'
 def imagenet(at, content=None):
@@ -22,7 +22,8 @@ def imagenet(at, content=None):
 
 
 def no_network(at):
-    with patch('torch.hub.download_url_to_file', side_effect=OSError('Network is unreachable')): free(at, 'imagenet', 'resnet18', '--download')
+    with patch('torch.hub.download_url_to_file', side_effect=OSError('Network is unreachable')):
+        free(at, 'imagenet', 'resnet18', '--download')
 
 
 def without_timm(at):
