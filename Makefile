@@ -36,7 +36,11 @@ survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their test
 test: check test-nbs test-py docs  ## all checks and tests, on a fresh machine too
 	@echo "== all passed"
 
-check: $(VENV)/.installed  ## module and README match the notebooks, notebooks are clean
+check: $(VENV)/.installed  ## lines, names and imports; module and README match the notebooks, notebooks are clean
+	@echo "== checking lines and names"
+	$(BIN)/ruff check nbs deepgp_fss tests .ci setup.py
+	@echo "== checking that no module imports a later one"
+	$(BIN)/python .ci/imports.py
 	@echo "== checking that module, README and notebooks agree"
 	$(BIN)/python .ci/check.py
 
