@@ -46,7 +46,7 @@ check: $(VENV)/.installed  ## lines, names and imports; module and README match 
 
 test-nbs: $(VENV)/.installed  ## run the tests in every notebook
 	@echo "== running the notebooks"
-	http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=$(THREADS) PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
+	DEEPGP_FIGURES=$(abspath $(VENV))/figures http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=$(THREADS) PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
 
 $(VENV)/.browser: $(VENV)/.installed
 	@echo "== adding voila and playwright"
