@@ -9,7 +9,7 @@ THREADS ?= 1
 NOWHERE := http://127.0.0.1:9
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo evidence survives test check test-nbs test-py test-cpus test-lowest test-browser pages notebooks readme docs lab hooks clean
+.PHONY: help install demo evidence survives test check test-nbs test-py test-cpus test-lowest test-browser pages notebooks readme architecture docs lab hooks clean
 
 help:  ## what you can do here
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -27,7 +27,7 @@ install: $(VENV)/.installed  ## create .venv and install everything into it
 demo: $(VENV)/.installed  ## train and evaluate on generated data, in minutes; figures go to figures/
 	$(BIN)/deepgp_demo
 
-evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: two hours on two cores; go on after an interruption
+evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: two hours on two cores; resumes after an interruption
 	$(BIN)/deepgp_study shapes --out runs/evidence
 
 survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their tests, and write what they found into nbs/results for the docs
@@ -81,6 +81,9 @@ notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, 
 
 readme: $(VENV)/.installed  ## README.md from nbs/index.ipynb
 	$(BIN)/python .ci/readme.py
+
+architecture: $(VENV)/.installed  ## figures/architecture.*, the picture of which notebook is which box
+	$(BIN)/python .ci/architecture.py
 
 docs: $(VENV)/.installed  ## the notebooks as a web site in _docs/; start at _docs/index.html
 	@echo "== building the site and following its links"
