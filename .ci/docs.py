@@ -280,7 +280,7 @@ def write(pages, cfg):
     (OUT/'style.css').write_text(style, encoding='utf-8')
     shutil.copy(ROOT/'.ci/search.js', OUT)
     index = json.dumps([entry for p in pages for entry in entries(p)], ensure_ascii=False, separators=(',', ':'))
-    (OUT/'words.js').write_text(f'const words = window.words = {index};\n', encoding='utf-8')
+    (OUT/'words.js').write_text(f'window.searchWords = {index};\n', encoding='utf-8')
 
 
 class Reader(HTMLParser):

@@ -11,9 +11,11 @@
   box.append(input, found);
   document.querySelector('header').children[0].after(box);
 
+  let asked_for = false;
   const load = () => {  // once, when it is first needed
-    if (document.getElementById('words')) return;
-    const script = Object.assign(document.createElement('script'), {id: 'words', src: up + 'words.js'});
+    if (asked_for) return;
+    asked_for = true;
+    const script = Object.assign(document.createElement('script'), {src: up + 'words.js'});
     script.onload = show;
     document.head.append(script);
   };
@@ -38,9 +40,9 @@
 
   const show = () => {
     const asked = input.value.toLowerCase().split(/[^a-z0-9_]+/).filter(Boolean);
-    found.hidden = !asked.length || !window.words;
+    found.hidden = !asked.length || !window.searchWords;
     if (found.hidden) return;
-    const hits = words.map(entry => [score(entry, asked), entry]).filter(hit => hit[0]);
+    const hits = searchWords.map(entry => [score(entry, asked), entry]).filter(hit => hit[0]);
     hits.sort((a, b) => b[0] - a[0]);
     found.replaceChildren(...hits.slice(0, 12).map(([, [address, page, section]]) => {
       const item = document.createElement('li'), link = document.createElement('a');
