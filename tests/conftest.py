@@ -1,5 +1,5 @@
 """Shared by all tests: one hypothesis profile, without deadlines, since machines differ; and no network, so that a
-hidden download fails"""
+hidden download fails."""
 import os
 import socket
 
@@ -10,8 +10,8 @@ settings.register_profile('default', max_examples=25, deadline=None, derandomize
 settings.load_profile('default')
 
 NOWHERE = 'http://127.0.0.1:9'  # for what other processes would download
-os.environ |= {name: NOWHERE for name in ('http_proxy', 'https_proxy', 'HTTP_PROXY', 'HTTPS_PROXY')}
-os.environ |= dict(no_proxy='localhost,127.0.0.1', HF_HUB_OFFLINE='1')
+os.environ |= dict(http_proxy=NOWHERE, https_proxy=NOWHERE, HTTP_PROXY=NOWHERE, HTTPS_PROXY=NOWHERE,
+                   no_proxy='localhost,127.0.0.1', HF_HUB_OFFLINE='1')
 
 
 @pytest.fixture(autouse=True)
@@ -20,6 +20,6 @@ def offline(monkeypatch):
     connect = socket.socket.connect
     def guarded(self, address):
         if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ('127.0.0.1', '::1', 'localhost'):
-            raise OSError(f'A test wants to reach {address[0]}: downloads must be asked for.')
+            raise OSError(f'A test wants to reach {address[0]}: downloads must be requested.')
         return connect(self, address)
     monkeypatch.setattr(socket.socket, 'connect', guarded)
