@@ -46,7 +46,8 @@ def run(path):
         cell.pop('directives_', None)
         if 'outputs' not in cell: continue
         cell.outputs = [o for o in cell.outputs if WIDGET not in o.get('data', {})]
-        for data in (o['data'] for o in cell.outputs if 'image/png' in o.get('data', {})): data['image/png'] = compact(data['image/png'])
+        for data in (o.get('data', {}) for o in cell.outputs):
+            if 'image/png' in data: data['image/png'] = compact(data['image/png'])
     write_nb(nb, path)
     print('ran', path.name, flush=True)
 

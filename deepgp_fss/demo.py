@@ -31,8 +31,10 @@ def score(
     progress:bool=True, # show a bar
 )->dict: # as in a result of `deepgp_eval`
     "mIoU with its interval"
-    rows = evaluate(for_prediction(model), Episodes(data, shots, data.images.shapes.side, 0, episodes, train=False), uncertainty=False, progress=progress)
-    return dict(shots=shots, episodes=episodes, miou=miou(rows, data.classes), miou_interval=bootstrap(rows, data.classes)['miou'])
+    drawn = Episodes(data, shots, data.images.shapes.side, 0, episodes, train=False)
+    rows = evaluate(for_prediction(model), drawn, uncertainty=False, progress=progress)
+    interval = bootstrap(rows, data.classes)['miou']
+    return dict(shots=shots, episodes=episodes, miou=miou(rows, data.classes), miou_interval=interval)
 
 # %% ../nbs/lab/45_demo.ipynb #68309b59
 def episodes_figure(
@@ -47,15 +49,20 @@ def episodes_figure(
     episodes, found = Episodes(data, shots, size, seed, 200, train=False), {}
     for i in range(200): found.setdefault(episodes.draw(i).label, episodes.draw(i))
     shown, width = min(3, shots), min(3, shots) + 4 + len(models)
-    fig, axs = plt.subplots(len(found), width, figsize=(1.35*width, 1.45*len(found)), layout='constrained', squeeze=False)
+    figsize = 1.35*width, 1.45*len(found)
+    fig, axs = plt.subplots(len(found), width, figsize=figsize, layout='constrained', squeeze=False)
     for k, (row, label) in enumerate(zip(axs, sorted(found))):
-        support, (query, truth) = [data.images.load(i, label) for i in found[label].supports], data.images.load(found[label].queries[0], label)
-        panels = [(f'annotated {i + 1}', spotlight(image, mask == 1, TRUE), {}) for i, (image, mask) in enumerate(support[:shown])]
+        support = [data.images.load(i, label) for i in found[label].supports]
+        query, truth = data.images.load(found[label].queries[0], label)
+        images, masks = [image for image, _ in support], [mask*(mask == 1) for _, mask in support]
+        panels = [(f'annotated {i + 1}', spotlight(image, mask == 1, TRUE), {})
+                  for i, (image, mask) in enumerate(support[:shown])]
         panels += [('query', query, {}), ('truth', spotlight(query, truth == 1, TRUE), {})]
         for name, model in models.items():
-            out = FewShotSegmenter(model, size=size).fit(*zip(*[(image, mask*(mask == 1)) for image, mask in support])).predict(query)
+            out = FewShotSegmenter(model, size=size).fit(images, masks).predict(query)
             panels.append((name, spotlight(query, out.mask), {}))
-        panels += [('GP mean', fade(out.gp_mean, out.variance, centre=.5, limit=.5), {}), ('GP variance', out.variance, dict(vmin=0, vmax=1, cmap='viridis'))]
+        panels += [('GP mean', fade(out.gp_mean, out.variance, centre=.5, limit=.5), {}),
+                   ('GP variance', out.variance, dict(vmin=0, vmax=1, cmap='viridis'))]
         for ax, (title, picture, style) in zip(row, panels):
             ax.imshow(picture, **style); ax.set_xticks([]); ax.set_yticks([])
             if k == 0: ax.set_title(title, fontsize=8)
@@ -89,10 +96,13 @@ def run_demo(
     data, folder, models = open_data('shapes', fold=fold), Path(tempfile.mkdtemp(prefix='deepgp_demo_')), {}
     names = [data.test.images.classes[c - 1] for c in data.test.classes]
     say(f'Shapes-5^i, fold {fold}: training on {len(data.train.classes)} classes; held out are {", ".join(names)}.')
+    trainings = {f'Gaussian process, {steps} steps': {},
+                 f'prototype, {steps} steps': dict(learner='prototype', mask_encoder='pool')}
     try:
-        for name, settings in {f'Gaussian process, {steps} steps': {}, f'prototype, {steps} steps': dict(learner='prototype', mask_encoder='pool')}.items():
+        for name, settings in trainings.items():
             say(f'\n== training: {name} of 8 five-shot episodes')
-            done = train(make_config('shapes', dict(name='shapes', fold=fold), iterations=steps, **settings), folder/name, picture_every=0, progress=progress)
+            config = make_config('shapes', dict(name='shapes', fold=fold), iterations=steps, **settings)
+            done = train(config, folder/name, picture_every=0, progress=progress)
             if done is None: raise KeyboardInterrupt
             models[name] = load_checkpoint(done)
         log = read_log(folder/f'Gaussian process, {steps} steps/log.csv')
@@ -100,10 +110,12 @@ def run_demo(
     models['bundled model'] = load_checkpoint(bundled('shapes'))
     say(f'\n== evaluating on the held-out classes, {episodes} episodes each')
     sweep = {name: (1, 2, 3, 5, 10) if name == 'bundled model' else (1, 5) for name in models}
-    scores = {name: [score(model, data.test, k, episodes, progress) for k in sweep[name]] for name, model in models.items()}
+    scores = {name: [score(model, data.test, k, episodes, progress) for k in sweep[name]]
+              for name, model in models.items()}
     shown = {'prototype': models[f'prototype, {steps} steps'], 'bundled GP': models['bundled model']}
-    figures = [save_fig(fig, name, out) for name, fig in (
-        ('demo_training', curves(log)), ('demo_episodes', episodes_figure(shown, data.test)), ('demo_shots', sweep_figure(scores)))]
+    drawn = dict(demo_training=curves(log), demo_episodes=episodes_figure(shown, data.test),
+                 demo_shots=sweep_figure(scores))
+    figures = [save_fig(fig, name, out) for name, fig in drawn.items()]
     plt.close('all')
     return scores, figures
 
@@ -113,7 +125,9 @@ def demo_report(
     figures:list, # from `run_demo`
 )->str:
     "What to print at the end"
-    rows = [{'': name} | {f'{r["shots"]} shot(s)': cell(r) for r in found if r['shots'] in (1, 5)} for name, found in scores.items()]
+    rows = [{'': name} | {f'{r["shots"]} shot(s)': cell(r) for r in found if r['shots'] in (1, 5)}
+            for name, found in scores.items()]
     n = next(iter(scores.values()))[0]['episodes']
-    table = dict(title='Held-out classes of Shapes-5^i, mIoU', source='measured just now, on this machine', rows=rows, note=f'{n} episodes, 95% intervals over query images')
+    table = dict(title='Held-out classes of Shapes-5^i, mIoU', source='measured just now, on this machine', rows=rows,
+                 note=f'{n} episodes, 95% intervals over query images')
     return '\n'.join([as_text(table), '', 'Figures:', *(f'  {p} and {p.with_suffix(".pdf").name}' for p in figures)])

@@ -7,6 +7,7 @@ __all__ = ['FOUND', 'TRUE', 'fade', 'overlay', 'spotlight', 'support_figure', 'p
            'figures_dir', 'save_fig']
 
 # %% ../nbs/use/32_visualize.ipynb #3d6e7973
+import os
 from pathlib import Path
 
 import matplotlib as mpl
@@ -115,11 +116,12 @@ def compare_figure(
 
 # %% ../nbs/use/32_visualize.ipynb #aa46ceb7
 def figures_dir()->Path: # created if need be
-    "`figures/` of the project around the working directory; without a project, of the working directory"
+    "`figures/` of the project, or of the working directory where there is no project; `$DEEPGP_FIGURES` if it is set"
     here = Path.cwd()
     root = next((p for p in (here, *here.parents) if (p/'settings.ini').is_file()), here)
-    (root/'figures').mkdir(exist_ok=True)
-    return root/'figures'
+    folder = Path(os.environ.get('DEEPGP_FIGURES') or root/'figures')  # tests set it, and leave the project as it is
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 # %% ../nbs/use/32_visualize.ipynb #d101c111
 def save_fig(

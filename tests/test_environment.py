@@ -16,7 +16,9 @@ import pytest
 import torch
 from PIL import Image
 
-from bad_input.corpus import JPEG, model, png, run, script, scene, support
+from bad_input.case import run, script
+from bad_input.material import model, support
+from bad_input.pictures import JPEG, png, scene
 from deepgp_fss import base
 from deepgp_fss.datasets import build_index, folder_set, open_data
 from deepgp_fss.encoders import SmallEncoder, fit_state, read_state

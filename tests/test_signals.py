@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bad_input.corpus import scene, script
+from bad_input.case import script
+from bad_input.pictures import scene
 from deepgp_fss import commands
 from deepgp_fss.process import as_command, on_signals
 from deepgp_fss.training import asked_to_stop, load_state, read_log

@@ -15,7 +15,7 @@ import pytest
 import torch
 from PIL import Image
 
-from bad_input.corpus import Evil
+from bad_input.pictures import Evil
 from deepgp_fss.encoders import read_state
 
 ROOT, BIN = Path(__file__).parent.parent, Path(sys.executable).parent
