@@ -76,6 +76,7 @@ def in_parts(
 class DeepGPNet(nn.Module):
     "Few-shot segmentation with a Gaussian process between encoders and decoder"
     has_threshold = False  # the scores are log-odds, and where to cut them is somebody else's decision
+    training_free = None   # settings of `TrainingFree`; here, everything is in `config`
     def __init__(self,
         config:ModelConfig=None, # None: the paper's final model
         weights:str=None, # pretrained backbone: a file, 'imagenet' (from the cache), or None

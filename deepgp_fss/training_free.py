@@ -116,6 +116,7 @@ class TrainingFree(nn.Module):
     "Few-shot segmentation with a frozen backbone and nothing trained"
     has_threshold = True  # scores are zero at the threshold that was chosen
     updates = False       # a new shot changes length scale, noise and threshold
+    config = None         # what names the encoder, if one of ours: then the model can be saved
     def __init__(self,
         encoder:nn.Module, # an `ImageEncoder` with pretrained weights; for a ResNet take scales=(32, 16)
         learner:str='gp', # or 'prototype', 'multiprototype', 'attention', 'transductive'
@@ -144,6 +145,11 @@ class TrainingFree(nn.Module):
         model = cls(make_encoder(config, weights, download), **options)
         model.config = config
         return model
+
+    @property
+    def training_free(self):
+        "The settings with which `TrainingFree` makes this model again, around the same encoder"
+        return dict(learner=self.learner, support_stride=self.support_stride, levels=self.levels, **self.options)
 
     def train(self, mode=True): return super().train(False)
 
