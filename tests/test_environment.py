@@ -198,7 +198,7 @@ def test_weights_of_another_precision_are_fine(kind):
 @pytest.mark.parametrize('spoil, says', [(lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
-                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are no real, finite numbers')])
+                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
 def test_weights_that_are_none(spoil, says):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     fit_state(net, net.state_dict(), 'a.pth')
