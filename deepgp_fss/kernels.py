@@ -11,7 +11,6 @@ __all__ = ['no_autocast', 'at_least_float32', 'centre_of', 'half_sq_norm', 'sum_
 import math
 from contextlib import nullcontext
 from functools import reduce
-from inspect import signature
 from operator import add, mul
 
 import torch
@@ -366,6 +365,4 @@ def make_kernel(
     **kwargs, # further hyperparameters, as in the class of that kernel
 )->Kernel:
     "The kernel that a configuration file calls by `name`"
-    make = KERNELS[name]
-    if length_sq is not None and 'length_sq' in signature(make).parameters: kwargs['length_sq'] = length_sq
-    return make(**kwargs)
+    return KERNELS.make(name, {} if length_sq is None else dict(length_sq=length_sq), **kwargs)

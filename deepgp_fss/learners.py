@@ -14,8 +14,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .config import KERNELS, LEARNERS
+from .config import LEARNERS
 from .gp import GaussianProcess, GPPosterior
+from .kernels import make_kernel
 
 # %% ../nbs/method/15_learners.ipynb #665ae820
 class Learner(nn.Module):
@@ -91,8 +92,7 @@ class GPLearner(Learner):
         super().__init__()
         if output not in self.OUTPUTS:
             raise ValueError(f'output must be one of {", ".join(self.OUTPUTS)}, not {output!r}.')
-        lengths = {} if length_sq is None else dict(length_sq=length_sq)
-        if isinstance(kernel, str): kernel = KERNELS.make(kernel, lengths)
+        if isinstance(kernel, str): kernel = make_kernel(kernel, length_sq)
         self.gp = GaussianProcess(kernel, noise_var, max_points)
         self.output, self.support_stride, self.window = output, support_stride, window
 

@@ -133,6 +133,7 @@ class TrainingFree(nn.Module):
     "Few-shot segmentation with a frozen backbone and nothing trained"
     has_threshold = True  # scores are zero at the threshold that was chosen
     updates = False       # a new shot changes length scale, noise and threshold
+    config = None         # names the encoder if it is one of ours, and then the model can be saved
 
     def __init__(self,
         encoder:nn.Module, # an `ImageEncoder` with pretrained weights; for a ResNet take scales=(32, 16)

@@ -23,7 +23,8 @@ from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
 from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile, cache_dir, locked
 from deepgp_fss.model import load_checkpoint
-from deepgp_fss.segmenter import FewShotSegmenter, as_image, as_mask, bundled
+from deepgp_fss.inputs import as_image, as_mask
+from deepgp_fss.segmenter import FewShotSegmenter, bundled
 from deepgp_fss.training import make_config, train
 from deepgp_fss.widgets import Results, below, browse_widget, explore_widget, paint_widget
 from faults import TINY, label_maps

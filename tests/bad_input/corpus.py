@@ -546,9 +546,9 @@ def known(at, change):
 def becomes(path, make): path.unlink(); make(path)
 
 
-refused('support', 'a folder that is not there', lambda at: segment(at, write(at/'a.jpg', JPEG), known=at/'gone'), 'gone is no folder',
+refused('support', 'a folder that is not there', lambda at: segment(at, write(at/'a.jpg', JPEG), known=at/'gone'), 'gone is not a folder',
         '--support takes the folder')
-refused('support', 'a file instead of a folder', lambda at: segment(at, write(at/'a.jpg', JPEG), known=at/'a.jpg'), 'a.jpg is no folder',
+refused('support', 'a file instead of a folder', lambda at: segment(at, write(at/'a.jpg', JPEG), known=at/'a.jpg'), 'a.jpg is not a folder',
         '--support takes the folder')
 refused('support', 'an empty folder', lambda at: known(at, lambda d: [p.unlink() for p in d.iterdir()]), 'known holds no photographs', 'it should have')
 refused('support', 'a folder with nothing but masks', lambda at: known(at, lambda d: [p.unlink() for p in d.glob('*.jpg')]), 'known holds no photographs',
@@ -638,7 +638,7 @@ for name, do, *says in (
     ('a batch of images as image', predict(torch.zeros(1, 3, 8, 8)), 'image 0 has shape (1, 3, 8, 8)', 'must be'),
     ('an image without pixels', predict(np.zeros((0, 5, 3), np.uint8)), 'image 0', 'not empty'),
     ('floating values up to 255', predict(scene()[0].astype(float)), 'image 0', 'scale it to 0 to 1'),
-    ('an image with one value that is no number', predict(np.array([[.5, np.nan]])), 'image 0', 'no numbers'),
+    ('an image with one value that is no number', predict(np.array([[.5, np.nan]])), 'image 0', 'not numbers'),
     ('an image of 64-bit numbers', predict(scene()[0].astype(int)), 'image 0', 'use uint8'),
     ('an image of texts', predict(np.array([['a', 'b']])), 'image 0', 'use uint8'),
     ('a mask that is no number anywhere', fit(MASK, np.where(MASK, np.nan, 0)), 'the mask of image 1', 'give True and False'),
@@ -1619,7 +1619,7 @@ option('deepgp_segment', '--out with results in it, without --force', twice, 'su
 def forbidden(at):
     (at/'results').mkdir(), write(at/'a.jpg', JPEG), model(), support()
     with without_rights(at/'results', 0o555): segment(at, at/'a.jpg', out='results')
-option('deepgp_segment', '--out into which nothing may be written', forbidden, 'results cannot be written', 'mend its permissions')
+option('deepgp_segment', '--out into which nothing may be written', forbidden, 'results cannot be written', 'fix its permissions')
 
 
 def giant(at):
