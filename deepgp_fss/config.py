@@ -22,13 +22,13 @@ DATASETS = Registry('data set', 'shapes', 'pascal', 'coco', 'coco2pascal', 'fold
 @dataclass
 class ModelConfig:
     "What a model is made of; the defaults are the paper's final model"
-    backbone:str = 'resnet50'        # resnet18, 34, 50, 101; 'small'; 'timm:NAME'; or 'custom', for an encoder of your own
+    backbone:str = 'resnet50'        # resnet18, 34, 50, 101; 'small'; 'timm:NAME'; 'custom' for an encoder of your own
     dim:int = 512                    # D, deep feature dimension
-    scales:tuple = (16,)             # strides of the deep maps; (32, 16) for two scales; (8,) with 'small', the patch size with a transformer
+    scales:tuple = (16,)             # strides of the deep maps, such as (32, 16); (8,) with 'small'; a ViT's patch size
     freeze_bn:bool = True            # image encoder: keep batch-norm statistics
     freeze_affine:bool = False       # image encoder: do not train batch norm's scale and shift
     freeze_backbone:bool = False     # image encoder: train only its projection
-    unit_features:bool = False       # image encoder: bring features to unit length before their projection; for frozen backbones
+    unit_features:bool = False       # image encoder: scale features to unit length, for frozen backbones
     mask_encoder:str = 'lwl'         # 'lwl' (learnt) or 'pool' (fraction of foreground, E = 1)
     encoding_dim:int = 64            # E of 'lwl'
     learner:str = 'gp'               # 'gp', 'prototype', 'multiprototype', 'attention', 'transductive'
@@ -45,14 +45,17 @@ class ModelConfig:
     upsample:str = 'nearest'         # decoder: 'nearest' or 'bilinear' between levels
 
     def __post_init__(self):
-        if not isinstance(self.scales, (tuple, list)) or not self.scales: raise ValueError(f'scales must be strides, such as (16,), not {self.scales!r}.')
+        if not isinstance(self.scales, (tuple, list)) or not self.scales:
+            raise ValueError(f'scales must be strides, such as (16,), not {self.scales!r}.')
         self.scales = tuple(self.scales)
         for name in ('dim', 'encoding_dim', 'window', 'support_stride', 'decoder_width', 'max_points'):
             value = getattr(self, name)
             if name == 'max_points' and value is None: continue
-            if not isinstance(value, int) or not 1 <= value <= 65536: raise ValueError(f'{name} must be a whole number from 1 to 65536, but it is {value!r}.')
+            if not isinstance(value, int) or not 1 <= value <= 65536:
+                raise ValueError(f'{name} must be a whole number from 1 to 65536, but it is {value!r}.')
         if not isinstance(self.kernel, str):
-            raise ValueError(f'kernel must be a name, not {self.kernel!r}: register a kernel of your own with KERNELS.add, and name it.')
+            raise ValueError(f'kernel must be a name, not {self.kernel!r}: '
+                             'register a kernel of your own with KERNELS.add, and name it.')
         if not isinstance(self.learner_options, dict):
             raise ValueError(f'learner_options must be names and values, not {self.learner_options!r}.')
         if twice := sorted(set(self.learner_options) & {f.name for f in fields(self)}):
@@ -63,7 +66,8 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values):
         "A configuration from names and values, refusing names that do not exist"
-        if not isinstance(values, dict): raise ValueError(f'A model is described by names and values, not by a {type(values).__name__}.')
+        if not isinstance(values, dict):
+            raise ValueError(f'A model is described by names and values, not by a {type(values).__name__}.')
         known = {f.name for f in fields(cls)}
         if unknown := sorted(set(values) - known):
             raise ValueError(f'Unknown model setting(s) {", ".join(unknown)}. Known are: {", ".join(sorted(known))}.')
@@ -84,11 +88,11 @@ class Recipe:
     "How a model is trained; the defaults are the paper's"
     iterations:int = 20_000          # steps of the optimiser
     batch:int = 8                    # episodes in a step, over all processes
-    micro:int = None                 # episodes at once in one process; None: its whole share; fewer: gradients are accumulated
+    micro:int = None                 # episodes at once in one process, accumulating gradients; None: its whole share
     shots:int = 5                    # K
     size:int = 448                   # side of the window
-    augment:bool = True              # scale, turn, blur, mirror
-    recolour:bool = False            # with augment: swap and invert colour channels, alike in all images of an episode
+    augment:bool = True              # scale, rotate, blur, mirror
+    recolour:bool = False            # with augment: swap and invert colour channels, alike in a whole episode
     optimizer:str = 'adam'           # 'adam' or 'adamw'
     lr:float = 1e-5                  # learning rate
     lr_backbone:float = None         # of the image encoder without its projection; None: the same
@@ -106,7 +110,8 @@ class Recipe:
 RECIPES = {
     'paper': dict(coco=dict(iterations=40_000, size=512)),
     'followup': dict(
-        recipe=dict(optimizer='adamw', lr=5e-5, lr_backbone=1e-6, weight_decay=1e-3, decay=.1, decay_at=.55, foreground_weight=4., size=384),
+        recipe=dict(optimizer='adamw', lr=5e-5, lr_backbone=1e-6, weight_decay=1e-3, decay=.1, decay_at=.55,
+                    foreground_weight=4., size=384),
         model=dict(scales=(32, 16), noise_var=.1),
         coco=dict(iterations=40_000, size=512, decay_at=.775)),
     'frozen': dict(
@@ -120,19 +125,22 @@ RECIPES = {
 # %% ../nbs/base/01_config.ipynb #75a41de3
 @dataclass
 class RunConfig:
-    "Everything that decides the result of a training run"
+    "Everything that determines the result of a training run"
     data:dict                                              # name, root, fold and other arguments of `open_data`
     model:ModelConfig = field(default_factory=ModelConfig)
     recipe:Recipe = field(default_factory=Recipe)
-    weights:str = None                                     # of the backbone: a file, 'imagenet' (from the cache), 'random', or None
+    weights:str = None                                     # of the backbone: a file, 'imagenet', 'random', or None
     preset:str = None                                      # name of the recipe it started from
 
     def to_dict(self): return asdict(self)
 
     @classmethod
     def from_dict(cls, values):
-        try: return cls(**values | dict(model=ModelConfig.from_dict(values['model']), recipe=Recipe(**values['recipe'])))
-        except (TypeError, KeyError) as e: raise ValueError(f'This is no configuration of a run ({type(e).__name__}: {e}).') from None
+        try:
+            model, recipe = ModelConfig.from_dict(values['model']), Recipe(**values['recipe'])
+            return cls(**values | dict(model=model, recipe=recipe))
+        except (TypeError, KeyError) as e:
+            raise ValueError(f'This is not the configuration of a run ({type(e).__name__}: {e}).') from None
 
 # %% ../nbs/base/01_config.ipynb #096948ea
 def make_config(
@@ -145,33 +153,38 @@ def make_config(
     if preset not in RECIPES: raise ValueError(f'There is no recipe {preset!r}: choose one of {", ".join(RECIPES)}.')
     data = dict(data or dict(name='shapes'))
     DATASETS.check(data.get('name'))
-    parts = {part: dict(RECIPES[preset].get(part, {})) for part in ('recipe', 'model')}
-    if data['name'].startswith('coco'): parts['recipe'] |= RECIPES[preset].get('coco', {})
-    kinds = dict(recipe={f.name for f in fields(Recipe)}, model={f.name for f in fields(ModelConfig)})
+    recipe, model = (dict(RECIPES[preset].get(part, {})) for part in ('recipe', 'model'))
+    if data['name'].startswith('coco'): recipe |= RECIPES[preset].get('coco', {})
+    of_recipe, of_model = ({f.name for f in fields(kind)} for kind in (Recipe, ModelConfig))
     for name, value in settings.items():
-        part = next((p for p, names in kinds.items() if name in names), None)
-        if part is None: raise ValueError(f'There is no setting {name!r}: choose among {", ".join(sorted(kinds["recipe"] | kinds["model"]))}.')
-        parts[part][name] = value
-    config = RunConfig(data, ModelConfig(**parts['model']), Recipe(**parts['recipe']), weights, preset)
+        if name in of_recipe: recipe[name] = value
+        elif name in of_model: model[name] = value
+        else: raise ValueError(f'There is no setting {name!r}: choose among {", ".join(sorted(of_recipe | of_model))}.')
+    config = RunConfig(data, ModelConfig(**model), Recipe(**recipe), weights, preset)
     check_recipe(config.recipe, config.model)
     return config
 
 # %% ../nbs/base/01_config.ipynb #57a667d4
-def check_recipe(r, model):
+def check_recipe(
+    recipe:Recipe, # to check
+    model:ModelConfig, # that is trained by it
+):
     "Raise a `ValueError` for settings that make no sense"
-    for name in ('iterations', 'batch', 'shots', 'size'):
-        if getattr(r, name) < 1: raise ValueError(f'{name} must be at least 1, but it is {getattr(r, name)}.')
-    if r.micro is not None and r.micro < 1: raise ValueError(f'micro must be at least 1, but it is {r.micro}.')
-    for name in ('lr', 'foreground_weight'):
-        if not 0 < getattr(r, name) < math.inf: raise ValueError(f'{name} must be positive, but it is {getattr(r, name)}.')
-    if r.lr_backbone is not None and not 0 < r.lr_backbone < math.inf: raise ValueError(f'lr_backbone must be positive, but it is {r.lr_backbone}.')
-    if not 0 <= r.weight_decay < math.inf: raise ValueError(f'weight_decay must be 0 or more, but it is {r.weight_decay}.')
-    for name in ('decay', 'decay_at'):
-        if not 0 <= getattr(r, name) <= 1: raise ValueError(f'{name} must lie between 0 and 1, but it is {getattr(r, name)}.')
-    for name in ('seed', 'held_out'):
-        if getattr(r, name) < 0: raise ValueError(f'{name} must be 0 or more, but it is {getattr(r, name)}.')
-    if r.optimizer not in ('adam', 'adamw'): raise ValueError(f"optimizer must be 'adam' or 'adamw', not {r.optimizer!r}.")
-    if r.precision not in ('no', 'bf16', 'fp16'): raise ValueError(f"precision must be 'no', 'bf16' or 'fp16', not {r.precision!r}.")
-    if r.cache and (r.augment or not (model.freeze_backbone and model.freeze_bn)):
-        raise ValueError('Features can be kept only of a frozen backbone that sees images as they are: with cache, set freeze_backbone and freeze_bn '
-                         'true and augment false; or set cache false.')
+    def need(name, condition, must_be):
+        value = getattr(recipe, name)
+        if not condition(value): raise ValueError(f'{name} must {must_be}, but it is {value}.')
+
+    for name in ('iterations', 'batch', 'shots', 'size'): need(name, lambda n: n >= 1, 'be at least 1')
+    need('micro', lambda n: n is None or n >= 1, 'be at least 1')
+    for name in ('lr', 'foreground_weight'): need(name, lambda x: 0 < x < math.inf, 'be positive')
+    need('lr_backbone', lambda x: x is None or 0 < x < math.inf, 'be positive')
+    need('weight_decay', lambda x: 0 <= x < math.inf, 'be 0 or more')
+    for name in ('decay', 'decay_at'): need(name, lambda x: 0 <= x <= 1, 'lie between 0 and 1')
+    for name in ('seed', 'held_out'): need(name, lambda n: n >= 0, 'be 0 or more')
+    if recipe.optimizer not in ('adam', 'adamw'):
+        raise ValueError(f"optimizer must be 'adam' or 'adamw', not {recipe.optimizer!r}.")
+    if recipe.precision not in ('no', 'bf16', 'fp16'):
+        raise ValueError(f"precision must be 'no', 'bf16' or 'fp16', not {recipe.precision!r}.")
+    if recipe.cache and (recipe.augment or not (model.freeze_backbone and model.freeze_bn)):
+        raise ValueError('Features can be kept only of a frozen backbone that sees images as they are: with cache, '
+                         'set freeze_backbone and freeze_bn true and augment false; or set cache false.')

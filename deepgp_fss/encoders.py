@@ -50,6 +50,7 @@ class ImageEncoder(nn.Module):
     "Base of image encoders: `trunk` gives maps, coarse to fine, of which `head` projects the first ones"
     unit = False          # are cells brought to unit length before their projection?
     needs_weights = None  # why pretrained weights are a must, in words; None: it can be trained from scratch
+    usual_weights = None  # what `weights` is called when its usual ones are meant
     most_scales = (16,)   # strides of all the deep maps it can give
 
     def forward(self,
@@ -119,7 +120,7 @@ RESNETS = 'resnet18', 'resnet34', 'resnet50', 'resnet101'
 
 class ResNetEncoder(FrozenBatchNorm):
     "torchvision's ResNet as image encoder: one deep map at stride 16 (the paper), or two at 32 and 16 (its follow-up)"
-    most_scales = (32, 16)
+    usual_weights, most_scales = 'imagenet', (32, 16)
     def __init__(self,
         name:str='resnet50', # resnet18, resnet34, resnet50 or resnet101
         dim:int=512, # D, channels of the deep maps
@@ -312,6 +313,7 @@ def hub_offline():
 @BACKBONES.add('timm')  # timm:NAME
 class TimmEncoder(FrozenEncoder):
     "Any `timm` model with feature maps, frozen"
+    usual_weights = 'pretrained'
     def __init__(self,
         name:str, # of a timm model, such as 'vit_small_patch14_dinov2' or 'convnext_tiny'
         dim:int=512, # D

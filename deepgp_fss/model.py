@@ -9,7 +9,6 @@ __all__ = ['AT_ONCE', 'FOLDED', 'make_encoder', 'State', 'pad_to', 'in_parts', '
 
 # %% ../nbs/method/17_model.ipynb #e9dfc2a4
 import copy
-import json
 from collections import Counter
 from dataclasses import asdict
 from pathlib import Path
@@ -17,13 +16,11 @@ from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 from torchvision.models.resnet import BasicBlock, Bottleneck
 
-from .base import write_atomically
+from .base import BadFile, OtherKind, load_tensors, save_tensors, write_json
 from .config import BACKBONES, ModelConfig
 from .decoder import Decoder
 from .encoders import Encoded, MaskEncoder, PoolMaskEncoder, ResNetEncoder, fit_state
@@ -273,8 +270,8 @@ def save_checkpoint(
     def stored(tensor): return (tensor.half() if half and tensor.is_floating_point() else tensor).contiguous().cpu()
     state = {name: stored(tensor) for name, tensor in model.state_dict().items()}
     header = dict(format='deepgp_fss 1', config=asdict(model.config), info=info)
-    write_atomically(path, lambda part: save_file(state, part, metadata=dict(deepgp_fss=json.dumps(header))))
-    write_atomically(path.with_suffix('.json'), lambda part: part.write_text(json.dumps(header, indent=1) + '\n'))
+    save_tensors(path, state, 'deepgp_fss', header)
+    write_json(path.with_suffix('.json'), header)
     return path
 
 # %% ../nbs/method/17_model.ipynb #547ef759
@@ -284,16 +281,10 @@ def read_header(
     "The header of a checkpoint, or a sentence about what the file is instead"
     path = Path(path)
     if not path.is_file(): raise FileNotFoundError(f'There is no checkpoint {path}.')
-    with open(path, 'rb'): pass  # safetensors says of a file that may not be read that it is not there
-    try:
-        with safe_open(path, 'pt') as f: header = json.loads((f.metadata() or {})['deepgp_fss'])
-    except SafetensorError as e: raise ValueError(f'{path} is not a safetensors file, or is damaged ({e}).') from None
-    except (KeyError, json.JSONDecodeError):
-        raise ValueError(f'{path} is a safetensors file, but not a checkpoint of deepgp_fss: '
-                         'for backbone weights use weights=.') from None
-    if not isinstance(header, dict):
-        raise ValueError(f'{path} has a header that does not describe a model: '
-                         'it is damaged, or another program made it.')
+    try: _, header = load_tensors(path, 'deepgp_fss', header_only=True)
+    except OtherKind:
+        raise BadFile(f'{path} is a safetensors file, but not a checkpoint of deepgp_fss: '
+                      'for backbone weights use weights=.') from None
     if header.get('format') != 'deepgp_fss 1':
         raise ValueError(f"{path} has the format {header.get('format')!r}, which this version cannot read: "
                          'update deepgp_fss.')
@@ -314,7 +305,7 @@ def load_checkpoint(
     try: model = DeepGPNet(ModelConfig.from_dict(header['config']), encoder=encoder)
     except (ValueError, TypeError, RuntimeError) as e:
         raise ValueError(f'{path} describes a model that cannot be made here: {e}') from None
-    with safe_open(path, 'pt') as f: state = {k: f.get_tensor(k) for k in f.keys()}
+    state, _ = load_tensors(path, 'deepgp_fss')
     fit_state(model, {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, str(path))
     model.info = header['info']
     return model.eval().to(device)

@@ -102,7 +102,8 @@ class FittedGP(nn.Module):
         of_query = otsu_threshold(mean)
         threshold = of_query if state.threshold is None else (of_query + state.threshold)/2
         deviation = ((variance + state.noise_var)[:, None]*state.spread.clamp(min=1e-4)).sqrt()
-        score, z = (mean - threshold)/deviation, torch.stack([mean, variance[:, None].expand_as(mean)])  # (2, P, N)
+        score = (mean - threshold)/deviation
+        z = torch.stack([mean, variance[:, None].expand_as(mean)])  # (2, P, N)
         return score.T.unflatten(-1, x.shape[-2:]), z.permute(2, 0, 1).unflatten(-1, x.shape[-2:])
 
     def posterior(self, state): return state.posterior
@@ -169,7 +170,7 @@ class TrainingFree(nn.Module):
         return model
 
     @property
-    def variance_channel(self): "Which of the maps is the variance; None if there is none"; return self.way.variance_channel
+    def variance_channel(self): "Which map is the variance; None if none is"; return self.way.variance_channel
 
     @property
     def has_posterior(self): "Is there a GP that can be asked for covariances?"; return self.way.has_posterior

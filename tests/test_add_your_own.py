@@ -158,8 +158,9 @@ def test_without_training(learner, options):
 
 def test_the_command_line_knows_them(tmp_path):
     deepgp_train(['--dataset', 'own_shapes', '--kernel', 'own_matern', '--backbone', 'own_patches',
-                  '--recipe', 'shapes', '--size', '48', '--dim', '16', '--decoder_width', '16', '--encoding_dim', '8', '--batch', '1',
-                  '--shots', '1', '--iterations', '1', '--out', str(tmp_path/'run'), '--cpu', '--picture_every', '0'])
+                  '--recipe', 'shapes', '--size', '48', '--dim', '16', '--decoder_width', '16', '--encoding_dim', '8',
+                  '--batch', '1', '--shots', '1', '--iterations', '1', '--out', str(tmp_path/'run'), '--cpu',
+                  '--picture_every', '0'])
     model = load_checkpoint(tmp_path/'run/model.safetensors')
     assert isinstance(model.encoder, Patches) and isinstance(model.learner.gp.kernel, Matern32)
     assert open_data('own_shapes', n=40).test.images.title

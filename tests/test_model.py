@@ -253,7 +253,7 @@ def test_checkpoints_of_strangers(tmp_path):
 def test_a_failed_write_keeps_the_old_checkpoint(tmp_path, monkeypatch):
     path = save_checkpoint(tmp_path/'net.safetensors', small(), step=1)
     def broken(*args, **kwargs): raise OSError('No space left on device')
-    monkeypatch.setattr('deepgp_fss.model.save_file', broken)
+    monkeypatch.setattr('safetensors.torch.save_file', broken)
     with pytest.raises(OSError): save_checkpoint(path, small(), step=2)
     assert load_checkpoint(path).info == dict(step=1)
     assert sorted(p.name for p in tmp_path.iterdir()) == ['net.json', 'net.safetensors']
