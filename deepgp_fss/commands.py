@@ -325,7 +325,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
     from deepgp_fss.episodes import Episodes, read_episodes, write_episodes
     from deepgp_fss.evaluation import describe_result, evaluate, evaluation_key, finish, opened_data, reliability_figure, summarise
     from deepgp_fss.features import keep_features
-    from deepgp_fss.base import locked, write_atomically, write_figure
+    from deepgp_fss.base import locked, write_figure, write_json
     from deepgp_fss.model import for_prediction
     from deepgp_fss.paper import trained_as
     state = PartialState(cpu=args.cpu)
@@ -354,7 +354,7 @@ def _evaluate_one(model, name, words, about, run, digest, out, args):
             result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, opened=opened_data(data, fold.test), fold=data.get('fold', 0),
                                shots=K, seed=args.seed, size=size, queries=args.queries, list=args.list, features=key['features'], checkpoint=digest, model=about,
                                trained=trained_as(run), command=command)
-            write_atomically(folder/'result.json', lambda part: part.write_text(json.dumps(result, indent=1) + '\n'))
+            write_json(folder/'result.json', result)
             if args.plain: (folder/'reliability.png').unlink(missing_ok=True)  # of an earlier evaluation that judged it
             else: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
         print(describe_result(result))
@@ -432,7 +432,7 @@ def deepgp_study(
     if name not in ('shapes', 'photographs'): raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
     from deepgp_fss.datasets import find_voc
     from deepgp_fss.evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
-    from deepgp_fss.base import write_atomically
+    from deepgp_fss.base import write_json
     from deepgp_fss.paper import as_text
     if name == 'shapes':
         if root or weights or cache_dir: raise ValueError('--root, --weights and --cache_dir belong to the study of photographs.')
@@ -451,7 +451,7 @@ def deepgp_study(
     found = gather(study, out)
     if found['results']:
         path = Path(out)/f'{name}.json'
-        write_atomically(path, lambda part: part.write_text(json.dumps(found, indent=1) + '\n'))
+        write_json(path, found)
         for shots in study.shots: print(as_text(study_table(found, shots, f'{name}, {shots} shot(s), mIoU')) + '\n')
         print(path)
     if found['missing']: print(f'not made yet: {"; ".join(found["missing"])}', file=sys.stderr)

@@ -8,7 +8,6 @@ __all__ = ['trunk_digest', 'FeatureCache', 'same', 'kept_bytes', 'reserve', 'fin
 # %% ../nbs/data/25_features.ipynb #192e4f60
 import copy
 import hashlib
-import json
 import math
 import os
 import sys
@@ -22,7 +21,7 @@ from torch import Tensor, nn
 from .datasets import FewShotData, in_parallel
 from .encoders import Encoded
 from .episodes import image_window
-from .base import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_atomically
+from .base import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_json
 from .model import fold_batch_norm, pad_to
 
 # %% ../nbs/data/25_features.ipynb #62e86a70
@@ -86,7 +85,7 @@ class FeatureCache:
             raise BadFile(f'There is no room for {self.bytes/1e9:.1f} GB of features in {self.path.parent} ({e.strerror}): make room, choose '
                           'another --cache_dir, or do without by --cache false.') from None
         about = dict(images=self.images.title, n=len(self.images), size=self.size, maps=self.shapes, bytes=self.bytes)
-        write_atomically(self.path/'about.json', lambda part: part.write_text(json.dumps(about, indent=1) + '\n'))
+        write_json(self.path/'about.json', about)
 
     def _file(self, k): return self.path/f'map{k}.f16'
     def __getstate__(self): return self.__dict__ | dict(_maps=None)  # a worker process opens the files itself

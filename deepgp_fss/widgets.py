@@ -153,7 +153,7 @@ class Explorer:
         size:int=96, # side of the window
         most:int=10, # shots at most
     ):
-        if model.config.learner != 'gp' or len(model.config.scales) != 1:
+        if model.training_free or not model.has_posterior or len(model.config.scales) != 1:
             raise ValueError('Only a model with a GP at one scale can be explored.')
         self.model, self.data, self.size = model, data, size
         self.most = min(most, min(len(l) for l in data.lists.values()) - 1)

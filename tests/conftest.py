@@ -20,7 +20,7 @@ def offline(monkeypatch):
     connect = socket.socket.connect
     def guarded(self, address):
         if self.family in (socket.AF_INET, socket.AF_INET6) and address[0] not in ('127.0.0.1', '::1', 'localhost'):
-            raise OSError(f'A test wants to reach {address[0]}: downloads must be asked for.')
+            raise OSError(f'A test wants to reach {address[0]}: downloads must be requested.')
         return connect(self, address)
     monkeypatch.setattr(socket.socket, 'connect', guarded)
 

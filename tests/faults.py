@@ -1,7 +1,9 @@
 """Work that is killed at random moments, again and again, and must come to what an undisturbed run gives.
 
-usage: python tests/faults.py train|evaluate|index|pascal|coco|features|segment KILLS FOLDER      prints JSON
-       python tests/faults.py train|evaluate|pascal|segment full|readonly FOLDER                   the same for a disk that fills up, a folder that may no longer be written
+usage: python tests/faults.py train|evaluate|index|pascal|coco|features|segment KILLS FOLDER
+       python tests/faults.py train|evaluate|pascal|segment full|readonly FOLDER
+
+Both print JSON. The second is about a disk that fills up, or a folder that may no longer be written.
 
 Children are forked from a process that has imported everything, so a kill costs no start-up."""
 import hashlib
@@ -28,7 +30,8 @@ from deepgp_fss.features import FeatureCache, fill
 from harness import as_anybody, wait_until
 from layouts import category_ids, make_voc, square
 
-TINY = '--data n_train=60 n_val=60 side=48 --batch 4 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --picture_every 5'
+TINY = ('--data n_train=60 n_val=60 side=48 --batch 4 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 '
+        '--cpu --picture_every 5')
 
 
 def label_maps(root, n, side=48):
@@ -43,15 +46,19 @@ def label_maps(root, n, side=48):
     return root
 
 
-# Each work says what is prepared once (and copied for every attempt), what is done in a folder, and which files of the result count
+# Each work says what is prepared once (and copied for every attempt), what is done in a folder, and which files of the
+# result count
 
 class Train:
     begun = 'run/[clst]*'  # configuration, log, state
     files = 'model.safetensors', 'log.csv', 'curves.png', 'report.md', 'pictures/*.png'
     def prepare(self, at): pass
     def do(self, at):
-        training._board = training.git_state = lambda *args: None  # TensorBoard's files hold the time; git trusts only the owner of a folder
-        deepgp_train([*TINY.split(), '--iterations', '12', '--checkpoint_every', '2', '--out', str(at/'run'), *(['--resume'] if (at/'run/state.safetensors').exists() else [])])
+        # TensorBoard's files hold the time; git trusts only the owner of a folder
+        training._board = training.git_state = lambda *args: None
+        resume = ['--resume'] if (at/'run/state.safetensors').exists() else []
+        options = '--iterations 12 --checkpoint_every 2'.split()
+        deepgp_train([*TINY.split(), *options, '--out', str(at/'run'), *resume])
     def result(self, at): return at/'run'
 
 
@@ -61,7 +68,7 @@ class Evaluate:
     def prepare(self, at):
         self.model = at/'model'
         in_child(lambda: deepgp_train([*TINY.split(), '--iterations', '2', '--out', str(self.model)]))
-    def do(self, at): deepgp_eval([str(self.model), '--shots', '1', '2', '--episodes', '40', '--cpu', '--out', str(at/'eval')])
+    def do(self, at): deepgp_eval([str(self.model), *'--shots 1 2 --episodes 40 --cpu --out'.split(), str(at/'eval')])
     def result(self, at): return at/'eval'
 
 
@@ -76,7 +83,9 @@ class Pascal:
     begun = 'VOC2012/SegmentationClassAug/*.png'
     files = '*.png',
     def prepare(self, at):
-        names = dict(train=[f'2007_{i:06}' for i in range(60)], val=[f'2008_{i:06}' for i in range(60)], sbd=[f'2009_{i:06}' for i in range(60)], main=['2009_000000'])
+        years = dict(train=2007, val=2008, sbd=2009)
+        names = {name: [f'{year}_{i:06}' for i in range(60)] for name, year in years.items()}
+        names['main'] = ['2009_000000']
         self.copied, self.sbd = make_voc(at/'data', names)
     def do(self, at): deepgp_data('build', 'pascal', at/'VOC2012', sbd=self.sbd)
     def result(self, at): return at/'VOC2012/SegmentationClassAug'
@@ -90,9 +99,11 @@ class Coco:
         for split in ('train', 'val'):
             (self.copied/f'{split}2014').mkdir()
             images = [dict(id=i, file_name=f'COCO_{split}2014_{i:012}.jpg', height=120, width=160) for i in range(150)]
-            for im in images: (self.copied/f'{split}2014'/im['file_name']).touch()  # only images with photographs are drawn
-            drawn = [dict(id=i, image_id=i, category_id=ids[i % 80][1], iscrowd=0, segmentation=[square(i % 90, i % 60, 40)]) for i in range(150)]
-            (self.copied/f'annotations/instances_{split}2014.json').write_text(json.dumps(dict(images=images, annotations=drawn, categories=[dict(id=n, name=c) for c, n in ids])))
+            for im in images: (self.copied/f'{split}2014'/im['file_name']).touch()  # only images with files are drawn
+            drawn = [dict(id=i, image_id=i, category_id=ids[i % 80][1], iscrowd=0,
+                          segmentation=[square(i % 90, i % 60, 40)]) for i in range(150)]
+            instances = dict(images=images, annotations=drawn, categories=[dict(id=n, name=c) for c, n in ids])
+            (self.copied/f'annotations/instances_{split}2014.json').write_text(json.dumps(instances))
     def do(self, at): deepgp_data('build', 'coco', at/'coco')
     def result(self, at): return at/'coco'
 
@@ -112,9 +123,13 @@ class Segment:
     files = 'masks/*.png', 'overlays/*.jpg', 'variance/*.png'
     def prepare(self, at):
         self.data = label_maps(at/'data', 30)
-        for kind in ('images', 'masks'): shutil.copytree(self.data/kind, at/'support'/kind, ignore=lambda folder, names: [n for n in names if n > '003'])
         self.support = at/'support'
-    def do(self, at): deepgp_segment(['--support', str(self.support), '--query', str(self.data/'images'), '--out', str(at/'out'), '--cpu', '--force'])
+        def not_among_the_first(folder, names): return [n for n in names if n > '003']
+        for kind in ('images', 'masks'):
+            shutil.copytree(self.data/kind, self.support/kind, ignore=not_among_the_first)
+    def do(self, at):
+        deepgp_segment(['--support', str(self.support), '--query', str(self.data/'images'), '--out', str(at/'out'),
+                        '--cpu', '--force'])
     def result(self, at): return at/'out'
 
 
@@ -155,7 +170,8 @@ def _ended(pid, words):
 def digest(work, at):
     "What counts of a result"
     folder = work.result(at)
-    return {str(p.relative_to(folder)): hashlib.sha256(p.read_bytes().replace(str(at).encode(), b'')).hexdigest() for pattern in work.files for p in sorted(folder.glob(pattern))}
+    def of(path): return hashlib.sha256(path.read_bytes().replace(str(at).encode(), b'')).hexdigest()
+    return {str(p.relative_to(folder)): of(p) for pattern in work.files for p in sorted(folder.glob(pattern))}
 
 
 def undisturbed(work, at):
@@ -178,7 +194,7 @@ def fill_disk(at):
 
 
 def obstruct(name, how, at):
-    "Take the disk away when some of the work is done; what it says, and whether it goes on from there when all is well again"
+    "Take the disk away when some of the work is done: what does it say, and does it continue when all is well again?"
     work, at = globals()[name.capitalize()](), Path(at).resolve()
     whole, _ = undisturbed(work, at)
     target, words = (at/'disk' if how == 'full' else at)/'cut', at/'said.txt'
@@ -198,7 +214,8 @@ def obstruct(name, how, at):
     else:
         for p in folders: p.chmod(0o755)
     in_child(lambda: work.do(target))
-    print(json.dumps(dict(work=name, how=how, status=status, said=said.replace(str(at), '...'), same=digest(work, target) == whole)))
+    same = digest(work, target) == whole
+    print(json.dumps(dict(work=name, how=how, status=status, said=said.replace(str(at), '...'), same=same)))
 
 
 def main(name, kills, at):
@@ -215,7 +232,9 @@ def main(name, kills, at):
         status = _wait(pid)
         if status == -signal.SIGKILL: struck += 1; continue
         if status: sys.exit(f'{name}: after {struck} kills the work ended with status {status}')
-        if digest(work, target) != whole: sys.exit(f'{name}: after {struck} kills the result in {target} differs from the undisturbed one in {at/"whole"}')
+        if digest(work, target) != whole:
+            sys.exit(f'{name}: after {struck} kills the result in {target} '
+                     f'differs from the undisturbed one in {at/"whole"}')
         finished += 1
         if struck == kills: break
     print(json.dumps(dict(work=name, kills=struck, finished=finished, files=len(whole), seconds=round(lasts, 2))))

@@ -13,4 +13,5 @@ def keep(file, name, result):
         f.seek(0)
         known = json.loads(f.read() or '{}') | {name: result}
         f.seek(0); f.truncate()
-        f.write('{\n' + ',\n'.join(f'{json.dumps(k)}: {json.dumps(known[k], separators=(",", ":"))}' for k in sorted(known)) + '\n}\n')
+        lines = [f'{json.dumps(k)}: {json.dumps(known[k], separators=(",", ":"))}' for k in sorted(known)]
+        f.write('{\n' + ',\n'.join(lines) + '\n}\n')

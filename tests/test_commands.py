@@ -74,7 +74,8 @@ def test_an_extended_run_says_what_became_of_its_schedule(tmp_path, capsys):
 def test_bfloat16_is_refused_where_it_would_kill_the_process(tmp_path, monkeypatch):
     deadly = "import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') == 'AVX512_CORE_BF16' or os.kill(os.getpid(), signal.SIGILL)"
     monkeypatch.setattr(training, 'bf16_trouble', lambda: bf16_trouble(deadly))
-    with pytest.raises(TrainingStopped, match='set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment, with which it lives, or train with --precision no'):
+    remedy = 'set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment, with which it works, or train with --precision no'
+    with pytest.raises(TrainingStopped, match=remedy):
         train(tiny(precision='bf16'), tmp_path/'run', **HOW)
     assert not (tmp_path/'run').exists()
     assert train(tiny(iterations=1), tmp_path/'run', **HOW)  # float32 is never refused

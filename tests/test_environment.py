@@ -65,7 +65,8 @@ def test_nobody_reads_what_is_printed(tmp_path):
     done = in_shell(tmp_path, 'python program | head -1; echo ${PIPESTATUS[0]}')
     assert done.stdout == '0\n0\n' and done.stderr == 'told\n' and made.exists()
     done = in_shell(tmp_path, 'python program 2>&1 >/dev/full | cat; echo ${PIPESTATUS[0]}')
-    assert done.stdout == 'deepgp_test: what is printed cannot be used: No space left on device; make room, and give the same command again.\n1\n'
+    assert done.stdout == ('deepgp_test: the output cannot be used: No space left on device; '
+                           'free some space, and run the same command again.\n1\n')
 
 
 def test_letters_that_the_terminal_does_not_have():
@@ -108,7 +109,8 @@ def test_little_shared_memory(tmp_path, words):
 def test_a_missing_package(tmp_path):
     (tmp_path/'weights.pth').write_bytes(b'')
     with patch.dict(sys.modules, timm=None), pytest.raises(Exception) as error: run('deepgp_segment', '--support', support(), '--query', support(), '--out', tmp_path/'out', '--weights', tmp_path/'weights.pth', '--backbone', 'timm:resnet18', '--cpu')
-    assert str(error.value) == "deepgp_segment: TimmEncoder needs timm: pip install 'deepgp_fss[timm]'. Install what is missing, and give the same command again."
+    assert str(error.value) == ("deepgp_segment: TimmEncoder needs timm: pip install 'deepgp_fss[timm]'. "
+                                'Install what is missing, and run the same command again.')
     with patch.dict(sys.modules, {'tensorboard': None, 'torch.utils.tensorboard': None}): run('deepgp_train', *TINY.split(), '--iterations', 1, '--out', tmp_path/'run')
     with patch.dict(sys.modules, gpytorch=None): assert 'GPyTorch' not in run('deepgp_bench', 'gp', '--shots', 1, '--repeats', 1)
 
@@ -118,7 +120,8 @@ def test_the_temporary_folder_is_full():
     with patch('tempfile.mkdtemp', side_effect=FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")), pytest.raises(Exception) as error: run('deepgp_demo')
     assert str(error.value) == "deepgp_demo: No usable temporary directory found in ['/tmp']."
     with patch('tempfile.mkdtemp', side_effect=OSError(errno.ENOSPC, 'No space left on device', '/tmp/deepgp_demo_x')), pytest.raises(Exception) as error: run('deepgp_demo')
-    assert str(error.value) == 'deepgp_demo: /tmp/deepgp_demo_x cannot be used: No space left on device; make room, and give the same command again.'
+    assert str(error.value) == ('deepgp_demo: /tmp/deepgp_demo_x cannot be used: No space left on device; '
+                                'free some space, and run the same command again.')
 
 
 # ---- disks and homes
@@ -131,7 +134,7 @@ def test_a_disk_without_locks(tmp_path, capsys, number, wait):
         for _ in range(2):
             with locked(tmp_path/'run', wait): (tmp_path/'run/made').touch()
     said = capsys.readouterr().err
-    assert said.count('lies on a disk without locks') == 1 and os.strerror(number) in said
+    assert said.count('is on a disk without locks') == 1 and os.strerror(number) in said
     assert [p.name for p in (tmp_path/'run').iterdir()] == ['made']
 
 
@@ -199,7 +202,7 @@ def test_weights_of_another_precision_are_fine(kind):
 @pytest.mark.parametrize('spoil, says', [(lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
-                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are no real, finite numbers')])
+                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
 def test_weights_that_are_none(spoil, says):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     fit_state(net, net.state_dict(), 'a.pth')

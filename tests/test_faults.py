@@ -20,8 +20,11 @@ SMALL_DISK = 'mkdir -p "$1/disk" && mount -t tmpfs -o size=12m small "$1/disk" &
 
 
 def faults(folder, *words, before=()):
-    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1', DEEPGP_FSS_CACHE=str(folder/'cache'), PYTHONPATH=str(HERE))
-    done = subprocess.run([*before, sys.executable, HERE/'faults.py', *words, folder], env=env, capture_output=True, text=True, timeout=900)
+    path = os.pathsep.join([str(HERE), *filter(None, [os.environ.get('PYTHONPATH')])])
+    cache = str(folder/'cache')
+    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1', DEEPGP_FSS_CACHE=cache, PYTHONPATH=path)
+    command = [*before, sys.executable, HERE/'faults.py', *words, folder]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -42,16 +45,26 @@ def test_work_that_is_killed_again_and_again_comes_to_the_same_bytes(folder, wor
     keep('faults.json', work, result)
 
 
+def failed_in_a_sentence(result, reason):
+    "And once the obstacle was gone, the work came to the same result"
+    assert result['status'] == 1 and result['same'], result
+    assert reason in result['said'] and 'Traceback' not in result['said'], result
+
+
 def small_disks_can_be_made():
-    try: return subprocess.run(['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=1m small /mnt'], capture_output=True).returncode == 0
+    command = ['unshare', '-rm', 'sh', '-c', 'mount -t tmpfs -o size=1m small /mnt']
+    try: return subprocess.run(command, capture_output=True).returncode == 0
     except OSError: return False
 
 
-@pytest.mark.skipif(not small_disks_can_be_made(), reason='a small disk needs unshare and mount, which are not allowed here')
+NO_DISK = 'a small disk needs unshare and mount, which are not allowed here'
+
+
+@pytest.mark.skipif(not small_disks_can_be_made(), reason=NO_DISK)
 @pytest.mark.parametrize('work', ['train', 'evaluate', 'pascal', 'segment'])
 def test_a_disk_that_fills_up(folder, work):
     result = faults(folder, work, 'full', before=['unshare', '-rm', 'sh', '-c', SMALL_DISK, 'sh', folder])
-    assert result['status'] == 1 and result['same'] and 'No space left on device' in result['said'] and 'Traceback' not in result['said'], result
+    failed_in_a_sentence(result, 'No space left on device')
     assert '.../disk/cut' in result['said'], result
     if work == 'train': assert 'is intact' in result['said'] or 'no checkpoint yet' in result['said']
     keep('faults.json', f'{work}, full disk', result)
@@ -60,17 +73,21 @@ def test_a_disk_that_fills_up(folder, work):
 @pytest.mark.parametrize('work', ['train', 'evaluate', 'pascal', 'segment'])
 def test_a_folder_that_may_no_longer_be_written(folder, work):
     result = faults(folder, work, 'readonly')
-    assert result['status'] == 1 and result['same'] and 'ermission denied' in result['said'] and 'Traceback' not in result['said'], result
+    failed_in_a_sentence(result, 'ermission denied')
     keep('faults.json', f'{work}, read-only', result)
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, capsys):
     deepgp_train([*TINY.split(), '--iterations', '1', '--out', str(tmp_path/'model')])
     label_maps(tmp_path/'known', 3)
+    model, known = str(tmp_path/'model'), str(tmp_path/'known')
+    evaluated = [model, *'--shots 1 --episodes 2 --cpu'.split(), '--out', str(tmp_path/'eval')]
+    segmented = ['--support', known, '--query', f'{known}/images', '--cpu']
     second = {'run': lambda out: deepgp_train([*TINY.split(), '--out', out]),
-              'eval/model_shapes_fold0_1shot_seed0': lambda out: deepgp_eval([str(tmp_path/'model'), '--shots', '1', '--episodes', '2', '--cpu', '--out', str(tmp_path/'eval')]),
-              'segmented': lambda out: deepgp_segment(['--support', str(tmp_path/'known'), '--query', str(tmp_path/'known/images'), '--out', out, '--cpu']),
+              'eval/model_shapes_fold0_1shot_seed0': lambda out: deepgp_eval(evaluated),
+              'segmented': lambda out: deepgp_segment([*segmented, '--out', out]),
               'study': lambda out: deepgp_study('shapes', out=out)}
+    says = 'Another run is writing into .*: choose another --out, or wait for it.'
     for name, work in second.items():
-        with locked(tmp_path/name), pytest.raises(SystemExit, match='Another run is writing into .*: choose another --out, or wait for it.'): work(str(tmp_path/name))
+        with locked(tmp_path/name), pytest.raises(SystemExit, match=says): work(str(tmp_path/name))
         assert not list((tmp_path/name).iterdir()), name

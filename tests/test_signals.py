@@ -22,19 +22,23 @@ from faults import TINY
 from harness import wait_until
 
 SIGNALS = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
-CONTEXT = multiprocessing.get_context('forkserver')  # children of a process that has imported everything: starting one takes no time
-CONTEXT.set_forkserver_preload([f'deepgp_fss.{name}' for name in ('commands', 'bench', 'demo', 'evidence', 'folders', 'prepare')])
+CONTEXT = multiprocessing.get_context('forkserver')  # children of a process that has imported everything start at once
+PRELOAD = 'commands', 'bench', 'demo', 'evidence', 'folders', 'prepare'
+CONTEXT.set_forkserver_preload([f'deepgp_fss.{name}' for name in PRELOAD])
 
 
 def begin(at, words, ignored=(), terminal=None):
-    "A command in a process and a session of its own, with signals as a shell gives them; it says what it says to the file `said`, or to a terminal"
+    "A command in a session of its own, with a shell's signals; it prints to the file `said`, or to a terminal"
     os.setsid()
     multiprocessing.set_start_method('fork', force=True)  # as in any process on Linux
-    for s in SIGNALS: signal.signal(s, signal.SIG_IGN if s in ignored else signal.default_int_handler if s == signal.SIGINT else signal.SIG_DFL)
-    shown = os.open(at/'said', os.O_CREAT | os.O_WRONLY | os.O_TRUNC) if terminal is None else os.open(terminal, os.O_RDWR)
+    usual = {signal.SIGINT: signal.default_int_handler}
+    for s in SIGNALS: signal.signal(s, signal.SIG_IGN if s in ignored else usual.get(s, signal.SIG_DFL))
+    if terminal is None: shown = os.open(at/'said', os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
+    else: shown = os.open(terminal, os.O_RDWR)
     for number in (1, 2): os.dup2(shown, number)
     os.chdir(at)
-    if not (at/'tmp').is_symlink(): (at/'tmp').symlink_to(tempfile.mkdtemp(prefix='s_', dir='/tmp'))  # names of sockets are short, and pytest's folders are not
+    if not (at/'tmp').is_symlink():  # names of sockets must be short, and those of pytest's folders are not
+        (at/'tmp').symlink_to(tempfile.mkdtemp(prefix='s_', dir='/tmp'))
     os.environ |= dict(OMP_NUM_THREADS='1', DEEPGP_FSS_CACHE=str(at/'cache'), TMPDIR=str((at/'tmp').resolve()))
     tempfile.tempdir = None  # somebody may have asked for it while the server imported
     sys.argv = words
@@ -61,7 +65,8 @@ def ended(process, at, status=130):
     assert 'Traceback' not in said(at) and said(at).rstrip().endswith('.'), said(at)
     with pytest.raises(ProcessLookupError):  # its whole session has ended
         for _ in range(1000): os.killpg(process.pid, 0); time.sleep(.01)
-    assert not [p for p in at.rglob('*') if p.suffix == '.part' and p.parent.name != 'deepgp_index' or p.name == '.lock']
+    unfinished = [p for p in at.rglob('*.part') if p.parent.name != 'deepgp_index']
+    assert not [*unfinished, *at.rglob('.lock')]
     return said(at)
 
 
@@ -69,7 +74,7 @@ def steps(at): return len(read_log(at/'run/log.csv')) if (at/'run/log.csv').exis
 def rows(at): return sum(p.read_bytes().count(b'\n') - 1 for p in at.glob('eval/*/part_*.jsonl'))
 
 
-# What each command is given, when it is at work, how the sentence goes on, and what is there afterwards
+# What each command is given, when it is at work, how its sentence continues, and what is there afterwards
 
 class Train:
     words = f'deepgp_train {TINY} --iterations 100000 --workers 1 --out run'
@@ -166,10 +171,12 @@ class Demo:
     def after(self, at): assert not list(at.glob('tmp/deepgp_demo_*'))
 
 
-WORKS = dict(train=Train, evaluate=Evaluate, segment=Segment, check=Check, build=Build, study=Study, bench=Bench, demo=Demo)
+WORKS = dict(train=Train, evaluate=Evaluate, segment=Segment, check=Check, build=Build, study=Study, bench=Bench,
+             demo=Demo)
 
 
-def words_of(work): return [w for word in work.words.split() for w in (['known/0.jpg']*5000 if word == 'QUERIES' else [word])]
+def words_of(work):
+    return [w for word in work.words.split() for w in (['known/0.jpg']*5000 if word == 'QUERIES' else [word])]
 
 
 @pytest.fixture(autouse=True)
@@ -191,7 +198,7 @@ def test_every_command_ends_in_a_sentence(tmp_path, name, number):
     work.after(tmp_path)
 
 
-def test_an_interrupted_evaluation_goes_on(tmp_path):
+def test_an_interrupted_evaluation_continues(tmp_path):
     words = [*Evaluate.words.replace('100000', '150').split()]
     process = start(tmp_path, *words)
     until(process, tmp_path, lambda: rows(tmp_path) >= 3)
@@ -224,7 +231,8 @@ def test_a_terminal_that_is_closed(tmp_path, name):
     work = WORKS[name]()
     work.prepare(tmp_path)
     ours, theirs = os.openpty()
-    process = start(tmp_path, *words_of(work), terminal=os.ttyname(theirs))  # the first terminal that a session opens is its own
+    # The first terminal that a session opens is its own
+    process = start(tmp_path, *words_of(work), terminal=os.ttyname(theirs))
     os.set_blocking(ours, False)
     until(process, tmp_path, lambda: drained(ours) and work.begun(tmp_path))
     for number in (theirs, ours): os.close(number)

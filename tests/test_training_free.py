@@ -4,20 +4,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from deepgp_fss.decision import best_threshold, best_thresholds, otsu_threshold, typical_threshold
 from deepgp_fss.encoders import ImageEncoder, SmallEncoder
 from deepgp_fss.gp import GaussianProcess
 from deepgp_fss.kernels import SquaredExponential
 from deepgp_fss.segmenter import FewShotSegmenter
-from deepgp_fss.training_free import TrainingFree, best_cut, fit_points, otsu, typical_cut
+from deepgp_fss.training_free import TrainingFree, fit_points
 from toys import close, free, make, scene, scenes, sentence
 
+
 @pytest.mark.parametrize('seed', range(4))
-def test_cuts_against_trying_them_all(seed):
+def test_thresholds_against_trying_them_all(seed):
     g = torch.Generator().manual_seed(seed)
     n = (2, 3, 17, 60)[seed]
     s, y = torch.rand(n, 3, generator=g), torch.rand(n, 3, generator=g)
-    iou, cut = best_cut(s, y)
-    separated = otsu(s)
+    iou, threshold = best_thresholds(s, y)
+    separated = otsu_threshold(s)
     for k in range(3):
         values, part = s[:, k].sort().values, y[:, k]
         def score(t): above = s[:, k] > t; return float((part*above).sum()/(part + (1 - part)*above).sum())
@@ -26,17 +28,29 @@ def test_cuts_against_trying_them_all(seed):
             return sum(float((p - p.mean()).square().sum()) for p in parts if len(p))
         between = [(a + b)/2 for a, b in zip(values, values[1:])]
         assert float(iou[k]) == pytest.approx(max(score(t) for t in [values[0] - 1, *between]), abs=1e-5)
-        assert score(cut[k]) == pytest.approx(float(iou[k]), abs=1e-5)
+        assert score(threshold[k]) == pytest.approx(float(iou[k]), abs=1e-5)
         assert within(separated[k]) == pytest.approx(min(within(t) for t in between), abs=1e-5)
         assert values[0] < separated[k] < values[-1]
 
 
-def test_cuts_of_little():
-    assert otsu(torch.tensor([[.3]])).tolist() == [pytest.approx(.3)]
-    assert otsu(torch.full((5, 2), .7)).tolist() == [pytest.approx(.7)]*2
-    assert otsu(torch.tensor([0, 0, 0, 1, 1.])[:, None]).tolist() == [.5]
-    iou, cut = best_cut(torch.tensor([.1, .2])[:, None], torch.ones(2, 1))
-    assert float(iou) == 1 and cut < .1  # everything is foreground
+def test_thresholds_of_little():
+    assert otsu_threshold(torch.tensor([[.3]])).tolist() == [pytest.approx(.3)]
+    assert otsu_threshold(torch.full((5, 2), .7)).tolist() == [pytest.approx(.7)]*2
+    assert otsu_threshold(torch.tensor([0, 0, 0, 1, 1.])[:, None]).tolist() == [.5]
+    iou, threshold = best_thresholds(torch.tensor([.1, .2])[:, None], torch.ones(2, 1))
+    assert float(iou) == 1 and threshold < .1  # everything is foreground
+
+
+@pytest.mark.parametrize('ties', [False, True])
+@pytest.mark.parametrize('kind', [torch.tensor, np.array])
+def test_the_best_threshold_of_a_map(ties, kind):
+    g = torch.Generator().manual_seed(0)
+    scores = torch.rand(9, 7, generator=g)
+    if ties: scores = (8*scores).round()/8
+    truth = scores + .3*torch.randn(9, 7, generator=g) > .6
+    def iou(threshold): return float(((scores > threshold) & truth).sum()/((scores > threshold) | truth).sum())
+    threshold = best_threshold(kind(scores.tolist()), kind(truth.tolist()))
+    assert isinstance(threshold, float) and iou(threshold) == max(iou(t) for t in [-1, *scores.flatten().tolist()])
 
 
 def points(seed=0, images=4, each=30, classes=2):
@@ -59,35 +73,37 @@ def refitted(x, y, groups, length_sq, noise_var):
 
 @torch.no_grad()
 @pytest.mark.parametrize('seed', range(2))
-def test_the_cut_is_the_one_of_refitting_without_each_image(seed):
+def test_the_threshold_is_the_one_of_refitting_without_each_image(seed):
     x, y, groups = points(seed)
     shuffled = torch.randperm(len(x), generator=torch.Generator().manual_seed(1))
     x, y, groups = x[shuffled], y[shuffled], groups[shuffled]
     tried = {(a, b): refitted(x, y, groups, a, b) for a in (.2, .4, .8) for b in (.03, .1, .3)}
-    iou = {k: best_cut(s, y)[0] for k, s in tried.items()}
+    iou = {k: best_thresholds(s, y)[0] for k, s in tried.items()}
     fitted, chosen = fit_points(x, y, groups), max(iou, key=lambda k: float(iou[k].mean()))
     assert (fitted.length_sq, fitted.noise_var) == chosen
     torch.testing.assert_close(fitted.iou, iou[chosen], atol=1e-3, rtol=0)
-    cuts = torch.stack([best_cut(tried[chosen][groups == g], y[groups == g])[1] for g in range(4)])
-    lower_median = cuts.sort(0).values[1]  # of four
-    torch.testing.assert_close(fitted.cut, lower_median, atol=2e-3, rtol=0)
+    left_out = tried[chosen]
+    each = torch.stack([best_thresholds(left_out[groups == g], y[groups == g])[1] for g in range(4)])
+    lower_median = each.sort(0).values[1]  # of four
+    torch.testing.assert_close(fitted.threshold, lower_median, atol=2e-3, rtol=0)
     again = GaussianProcess(SquaredExponential(chosen[0]), chosen[1]).prepare(x, y - y.mean(0)).mean(x)
     torch.testing.assert_close(fitted.posterior.mean(x) + fitted.prior, again + y.mean(0))
 
 
-def test_images_without_the_class_have_no_say_in_its_cut():
+def test_images_without_the_class_have_no_say_in_its_threshold():
     scores, masks = torch.rand(60, 2, generator=torch.Generator().manual_seed(0)), torch.zeros(60, 2)
     groups = torch.arange(3).repeat_interleave(20)
     masks[:40, 0] = (scores[:40, 0] > .6).float()
-    cut = typical_cut(scores, masks, groups)
-    shown = [best_cut(scores[groups == g], masks[groups == g])[1][0] for g in (0, 1)]
-    assert cut[0] == min(shown) and cut[1] == best_cut(scores, masks)[1][1]  # nobody shows the second class
+    threshold = typical_threshold(scores, masks, groups)
+    shown = [best_thresholds(scores[groups == g], masks[groups == g])[1][0] for g in (0, 1)]
+    assert threshold[0] == min(shown)
+    assert threshold[1] == best_thresholds(scores, masks)[1][1]  # nobody shows the second class
 
 
-def test_a_single_image_leaves_the_cut_to_the_query():
+def test_a_single_image_leaves_the_threshold_to_the_query():
     x, y, groups = points(images=1)
     fitted = fit_points(x, y, groups)
-    assert fitted.cut is None and fitted.iou is None
+    assert fitted.threshold is None and fitted.iou is None
     (image, mask), query = scene(0), scene(5)[0]
     assert np.isfinite(FewShotSegmenter(free(), 64).fit([image], [mask]).predict(query).probability).all()
 
