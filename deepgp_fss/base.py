@@ -9,6 +9,7 @@ __all__ = ['IGNORE', 'FOLDS', 'write_atomically', 'write_figure', 'naming', 'wri
 
 # %% ../nbs/base/00_base.ipynb #4d07842d
 import errno
+import inspect
 import json
 import os
 import re
@@ -231,6 +232,25 @@ class Registry:
         if not isinstance(name, str) or name not in self.things:
             raise ValueError(f'There is no {self.kind} {name!r}: choose one of {", ".join(self.things)}.')
         return name
+
+    def options(self,
+        name:str, # of a thing
+    )->list: # names, without `self`
+        "What can be said when the thing called `name` is made"
+        parameters = inspect.signature(self[name]).parameters.values()
+        return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+    def make(self,
+        name:str, # of a thing
+        settings:dict=None, # names and values, of which the thing gets those that it has a place for
+        **options, # names and values that the thing must have a place for
+    ):
+        "Make the thing called `name`"
+        known = self.options(name)
+        if unknown := sorted(set(options) - set(known)):
+            there_are = f'choose among {", ".join(known)}' if known else 'it has none'
+            raise ValueError(f'The {self.kind} {name!r} has no option {", ".join(unknown)}: {there_are}.')
+        return self[name](**{k: v for k, v in (settings or {}).items() if k in known} | options)
 
     def __getitem__(self, name): return self.things[self.check(name)]
     def __contains__(self, name): return isinstance(name, str) and name in self.things

@@ -42,9 +42,8 @@ from torch.distributed.nn.functional import all_reduce
 
 from .base import (IGNORE, BadFile, Lines, load_tensors, locked, named, progress_bar, read_json, save_tensors,
                              writable, write_atomically, write_figure, write_json)
-from .config import Recipe, RunConfig, make_config
+from .config import BACKBONES, Recipe, RunConfig, make_config
 from .datasets import FewShotData, open_data
-from .encoders import RESNETS
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
@@ -56,15 +55,17 @@ def check_weights(
     config:RunConfig, # of a run that is about to begin
 ):
     "Raise a `ValueError` for a backbone that is random and will not learn"
-    name, frozen_timm = config.model.backbone, config.model.backbone.startswith('timm:')
-    frozen_statistics = name in RESNETS and config.model.freeze_bn
-    if config.weights is not None or not (frozen_timm or frozen_statistics): return
-    if frozen_timm: why, source, scratch = 'it is never trained', 'pretrained', ''
-    else:
-        why, source = 'freeze_bn keeps batch-norm statistics that mean nothing for it', 'imagenet'
+    name, kind = config.model.backbone, config.model.backbone.partition(':')[0]
+    if config.weights is not None or name == 'custom' or 'weights' not in BACKBONES.options(kind): return
+    why, scratch = getattr(BACKBONES[kind], 'needs_weights', None), ''
+    if why is None:
+        if not (config.model.freeze_bn and 'freeze_bn' in BACKBONES.options(kind)): return
+        why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
         scratch = ' To train from scratch, set freeze_bn false.'
+    usual = getattr(BACKBONES[kind], 'usual_weights', None)
+    or_usual = f', or --weights {usual}' if usual else ''
     raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}: '
-                     f'give --weights FILE, or --weights {source}.{scratch} '
+                     f'give --weights FILE{or_usual}.{scratch} '
                      'If a random, frozen backbone is what you want, say --weights random.')
 
 # %% ../nbs/use/31_training.ipynb #54f40e29

@@ -25,7 +25,8 @@ from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
 from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile, cache_dir, locked
 from deepgp_fss.model import load_checkpoint
-from deepgp_fss.segmenter import FewShotSegmenter, as_image, as_mask, bundled
+from deepgp_fss.inputs import as_image, as_mask
+from deepgp_fss.segmenter import FewShotSegmenter, bundled
 from deepgp_fss.training import make_config, train
 from deepgp_fss.widgets import Results, below, browse_widget, explore_widget, paint_widget
 from faults import TINY, label_maps
@@ -203,7 +204,7 @@ def test_weights_of_another_precision_are_fine(kind):
 @pytest.mark.parametrize('spoil, says', [(lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
-                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are no real, finite numbers')])
+                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
 def test_weights_that_are_none(spoil, says):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     fit_state(net, net.state_dict(), 'a.pth')

@@ -147,9 +147,9 @@ def test_rooms_and_inference_mode():
 def no_float64(monkeypatch):
     "As if this device had no float64; what needs it goes to the CPU, and says so"
     monkeypatch.setattr(gp_module, 'has_float64', lambda device: False)
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
     yield
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
 
 
 def test_a_device_without_autocast_has_none_to_switch_off(monkeypatch):
@@ -217,7 +217,7 @@ def test_devices_and_types_where_there_is_no_float64(monkeypatch, fine, max_poin
     monkeypatch.setattr(gp_module, 'factorise', lambda make: torch.linalg.cholesky_ex(make())[0])
     monkeypatch.setattr(gp_module, 'choose_points', lambda kernel, x, n, strata=None: torch.arange(n, device=x.device))
     monkeypatch.setattr(gp_module, '_cached_index', gp_module.window_index)
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
     try:
         with fake.FakeTensorMode(): torch.empty(1, device='lazy').to('cpu')
     except Exception as e: pytest.skip(f'this PyTorch does not know the device: {e}')

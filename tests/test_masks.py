@@ -14,9 +14,10 @@ from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile
 from deepgp_fss.files import MaskRule, count_labels, count_mask, read_labels, read_mask
 from deepgp_fss.folders import check_out
+from deepgp_fss.inputs import as_mask
 from deepgp_fss.model import DeepGPNet, ModelConfig
 from deepgp_fss.prepare import check_data
-from deepgp_fss.segmenter import FewShotSegmenter, as_mask
+from deepgp_fss.segmenter import FewShotSegmenter
 from deepgp_fss.widgets import Workbench
 
 H, W = 40, 48
@@ -296,7 +297,7 @@ def test_masks_that_contradict_each_other_are_refused_before_anything_is_forgott
     s = segmenter().fit([PIXELS], [BORDERED])
     for do in (lambda: s.add(PIXELS, 255*OBJECT), lambda: s.fit([PIXELS]*2, [255*OBJECT, BORDERED])):
         with pytest.raises(BadFile, match='255 is the object in the mask of image .* --foreground'): do()
-    assert len(s.images) == len(s.read) == 1
+    assert len(s.shots) == 1
     s.fit([PIXELS]*2, [255*OBJECT, OBJECT])  # these do not
 
 
@@ -432,7 +433,7 @@ def test_a_mask_that_is_refused_leaves_the_one_before(bench):
     bench.put('a.jpg', PIXELS), bench.put('b.jpg', other())
     bench.teach('a.jpg', BOX), bench.teach('b.jpg', BOX)
     before = bench.predict('a.jpg').probability
-    failing = patch.object(bench.segmenter, '_window', side_effect=BadFile('The object vanishes.'))
+    failing = patch('deepgp_fss.segmenter.make_shot', side_effect=BadFile('The object vanishes.'))
     with failing, pytest.raises(BadFile, match='vanishes'):
         bench.teach('a.jpg', dot)
     bench.found = {}
