@@ -183,7 +183,7 @@ def check_finite(**tensors):
 def check_support(
     x:Tensor, # (..., S, D) features
     y:Tensor, # (..., S, E) encodings
-    known:'GPPosterior'=None, # posterior to be extended by them
+    known=None, # the `GPPosterior` to be extended by them
 )->tuple: # both, at the precision to compute in
     "Raise a `ValueError` that says what is wrong with a support set, if anything is"
     if x.ndim < 2 or y.ndim < 2 or x.shape[:-1] != y.shape[:-1]:
