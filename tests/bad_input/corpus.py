@@ -1126,7 +1126,7 @@ for name, do, *says in (
     ('a pickle in disguise', lambda at: harmless(at, lambda: raw(lambda at: pickle.dumps(Evil(at/'executed')))(at)), MINE, 'damaged'),
     ('a file of torch.save in disguise', lambda at: harmless(at, lambda: (torch.save(Evil(at/'executed'), at/MINE), use(at, at/MINE))), MINE, 'damaged'),
     ('weights of a backbone', lambda at: use(at, backbone()), 'resnet18.safetensors', 'not a checkpoint of deepgp_fss', 'use weights='),
-    ('a saved segmenter', lambda at: use(at, fitted().save(at/MINE)), MINE, 'no checkpoint'),
+    ('a saved segmenter', lambda at: use(at, fitted().save(at/MINE)), MINE, 'not a checkpoint'),
     ('a header of ours that is no JSON', kept(lambda h: '{"format": '), MINE, 'not a checkpoint of deepgp_fss'),
     ('a header of ours that is a list', kept(lambda h: '[]'), MINE),
     ('a format of the future', kept(lambda h: h.update(format='deepgp_fss 9')), MINE, "'deepgp_fss 9'", 'update deepgp_fss'),
