@@ -89,8 +89,9 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
     how = '--lr 0.002 --iterations 4 --checkpoint_every 2'.split()
     for name in ('whole', 'cut'): deepgp_train([*SMALL, *how, '--out', str(tmp_path/name)])
     (tmp_path/'cut/model.safetensors').unlink()
-    training.before(tmp_path/'cut/state.safetensors').replace(tmp_path/'cut/state.safetensors')  # as if killed after step 2
-    assert load_state(tmp_path/'cut/state.safetensors')[1]['step'] == 2
+    state = tmp_path/'cut/state.safetensors'
+    training.before(state).replace(state)  # as if killed after step 2
+    assert load_state(state)[1]['step'] == 2
     deepgp_train(['--resume', '--out', str(tmp_path/'cut'), '--cpu', '--picture_every', '0'])
     assert same(*(weights(tmp_path/f'{n}/model.safetensors') for n in ('whole', 'cut')))
     with pytest.raises(SystemExit, match='recipe.lr is 0.002 in the run and 0.5 now'):
