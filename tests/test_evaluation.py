@@ -248,8 +248,8 @@ def invent(fold=0, shots=5, dataset='pascal', **changed):
     images = KNOWN['pascal', 'train', 'pfenet'] if dataset == 'pascal' else KNOWN['coco', 'train']
     result = dict(miou=.5, miou_interval=(.4, .6), episodes=EPISODES_OF_PAPER[dataset], data=f'{dataset}, fold {fold}',
                   part='', shots=shots, fold=fold, size=run['recipe']['size'], queries=1, list=None,
-                  features='computed', command='none', opened=dict(name=dataset, fold=fold, min_area=MIN_AREA), model=run['model'],
-                  trained=trained_as(run) | images)
+                  features='computed', command='none', opened=dict(name=dataset, fold=fold, min_area=MIN_AREA),
+                  model=run['model'], trained=trained_as(run) | images)
     result = json.loads(json.dumps(result))
     for name, value in changed.items():
         *path, last = name.split('__')
@@ -344,8 +344,8 @@ def evaluated(folder, episodes, model, key=None):
     "As a run of a study leaves it"
     rows = evaluate(model, episodes, folder, key, progress=False)
     finish(folder, key, episodes)
-    data = episodes.data
-    result = evaluation.summarise(rows, data.classes, data.images.classes, shots=episodes.shots, fold=0, seed=0, data='x')
+    data, about = episodes.data, dict(shots=episodes.shots, fold=0, seed=0, data='x')
+    result = evaluation.summarise(rows, data.classes, data.images.classes, **about)
     (folder/'result.json').write_text(json.dumps(result))
     return rows
 
