@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 from .gp import GaussianProcess, paper_listing
 from .kernels import SquaredExponential
 from .model import DeepGPNet, ModelConfig, fold_batch_norm, for_prediction
+from .paper import RUNTIMES
 
 # %% ../nbs/lab/42_bench.ipynb #046b2117
 def interleaved(
@@ -262,10 +263,10 @@ def bench_model(
     return model
 
 # %% ../nbs/lab/42_bench.ipynb #098c96b2
-STAGES = 'image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference', 'decoder'
-PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, from the paper's table of runtimes
-    1: dict(zip(STAGES, (14, 2, 13, 12, 11, 4))),
-    5: dict(zip(STAGES, (34, 3, 129, 14, 12, 5)))}
+STAGES = ('image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference',
+          'decoder')
+PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, without their total
+    K: {row['function']: row[f'{K}-shot'] for row in RUNTIMES['rows'][:-1]} for K in (1, 5)}
 
 # %% ../nbs/lab/42_bench.ipynb #1722aa6c
 def episode_stages(
