@@ -9,7 +9,7 @@ THREADS ?= 1
 NOWHERE := http://127.0.0.1:9
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo evidence survives test check test-nbs test-py test-cpus test-lowest test-browser pages notebooks readme docs lab hooks clean
+.PHONY: help install demo evidence survives test check test-nbs test-py test-cpus test-lowest test-browser pages notebooks readme architecture docs lab hooks clean
 
 help:  ## what you can do here
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -27,7 +27,7 @@ install: $(VENV)/.installed  ## create .venv and install everything into it
 demo: $(VENV)/.installed  ## train and evaluate on generated data, in minutes; figures go to figures/
 	$(BIN)/deepgp_demo
 
-evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: two hours on two cores; go on after an interruption
+evidence: $(VENV)/.installed  ## the paper's claims tested on generated data: two hours on two cores; resumes after an interruption
 	$(BIN)/deepgp_study shapes --out runs/evidence
 
 survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their tests, and write what they found into nbs/results for the docs
@@ -36,13 +36,17 @@ survives: $(VENV)/.installed  ## faults, stress, load, bad input: run their test
 test: check test-nbs test-py docs  ## all checks and tests, on a fresh machine too
 	@echo "== all passed"
 
-check: $(VENV)/.installed  ## module and README match the notebooks, notebooks are clean
+check: $(VENV)/.installed  ## lines, names and imports; module and README match the notebooks, notebooks are clean
+	@echo "== checking lines and names"
+	$(BIN)/ruff check nbs deepgp_fss tests .ci setup.py
+	@echo "== checking that no module imports a later one"
+	$(BIN)/python .ci/imports.py
 	@echo "== checking that module, README and notebooks agree"
 	$(BIN)/python .ci/check.py
 
 test-nbs: $(VENV)/.installed  ## run the tests in every notebook
 	@echo "== running the notebooks"
-	http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=$(THREADS) PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
+	DEEPGP_FIGURES=$(abspath $(VENV))/figures http_proxy=$(NOWHERE) https_proxy=$(NOWHERE) OMP_NUM_THREADS=$(THREADS) PATH=$(BIN):$$PATH $(BIN)/nbdev_test --n_workers $(CORES) --do_print --pause 0.1
 
 $(VENV)/.browser: $(VENV)/.installed
 	@echo "== adding voila and playwright"
@@ -77,6 +81,9 @@ notebooks: $(VENV)/.installed  ## execute the notebooks and keep their outputs, 
 
 readme: $(VENV)/.installed  ## README.md from nbs/index.ipynb
 	$(BIN)/python .ci/readme.py
+
+architecture: $(VENV)/.installed  ## figures/architecture.*, the picture of which notebook is which box
+	$(BIN)/python .ci/architecture.py
 
 docs: $(VENV)/.installed  ## the notebooks as a web site in _docs/; start at _docs/index.html
 	@echo "== building the site and following its links"

@@ -9,6 +9,9 @@ parser = configparser.ConfigParser(delimiters=['='])
 parser.read(here/'settings.ini', encoding='utf-8')
 cfg = parser['DEFAULT']
 
+extras = 'dev', 'bench', 'timm', 'tensorboard', 'browser'
+
+
 def lines(key): return [line.strip() for line in cfg.get(key, '').splitlines() if line.strip()]
 
 setup(
@@ -26,7 +29,7 @@ setup(
     package_data={cfg['lib_path']: ['pretrained/*']},
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
-    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in ('dev', 'bench', 'timm', 'tensorboard', 'browser')},
+    extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in extras},
     entry_points={
         'console_scripts': lines('console_scripts'),
         'nbdev': [f"{cfg['lib_path']}={cfg['lib_path']}._modidx:d"]},

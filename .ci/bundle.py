@@ -1,7 +1,7 @@
 """A finished run as a model of the package: weights in half precision, configuration, evaluation and curves.
 
 usage: python .ci/bundle.py RUN NAME      after deepgp_train --out RUN, and deepgp_eval RUN --shots 1 2 3 5 10
-       python .ci/bundle.py NAME          after deepgp_eval NAME --shots 1 2 3 5 10: the same weights, with the evaluation in eval/"""
+       python .ci/bundle.py NAME          after deepgp_eval NAME --shots 1 2 3 5 10: the weights, evaluated anew"""
 import json
 import shutil
 import sys
@@ -16,7 +16,8 @@ def evaluated(what, folder):
     "Results of `deepgp_eval`"
     results = [json.loads(p.read_text()) for p in folder.glob('*/result.json')]
     if not results: raise SystemExit(f'{what} has not been evaluated: deepgp_eval {what} --shots 1 2 3 5 10')
-    return [{k: v for k, v in r.items() if k not in ('checkpoint', 'model')} for r in sorted(results, key=lambda r: r['shots'])]
+    results.sort(key=lambda r: r['shots'])
+    return [{k: v for k, v in r.items() if k not in ('checkpoint', 'model')} for r in results]
 
 
 def keep(name, model, **info):
@@ -32,5 +33,6 @@ def bundle(run, name):
 
 
 if __name__ == '__main__':
-    if len(sys.argv) == 2: keep(sys.argv[1], load_checkpoint(OUT/f'{sys.argv[1]}.safetensors'), evaluation=evaluated(sys.argv[1], Path('eval')))
-    else: bundle(Path(sys.argv[1]), sys.argv[2])
+    *run, name = sys.argv[1:]
+    if run: bundle(Path(run[0]), name)
+    else: keep(name, load_checkpoint(OUT/f'{name}.safetensors'), evaluation=evaluated(name, Path('eval')))

@@ -1,11 +1,14 @@
 """The notebooks as a web site in _docs/, without quarto and without anything that a page would have to fetch.
 
 nbdev's own documentation pass hides cells, documents what is exported and links `names`; here its result becomes HTML.
-Formulas are MathML, pictures are inside the pages, and the source of every exported cell is there, folded. At the end
-every link within the site is followed; exits with 1 and a list when one leads nowhere or a page needs the network."""
+Formulas are MathML, pictures are inside the pages, and the source of every exported cell is there, folded. Pages stand
+in the order in which the index lists them under "Read next", which is the reading order; a search box works from the
+disk as well. At the end every link within the site is followed; exits with 1 and a list when one leads nowhere, a page
+needs the network, or the index forgets a page."""
 import ast
 import base64
 import html
+import json
 import mimetypes
 import os
 import re
@@ -33,9 +36,13 @@ NBS, OUT = ROOT/'nbs', ROOT/'_docs'
 DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.M)
 WIDGET = 'application/vnd.jupyter.widget-view+json'
 REMOTE = re.compile(r'(https?:)?//')
+REMOTE_SCRIPT = re.compile(r'https?:|\bfetch\(|XMLHttpRequest|import\(')
 FETCH = r'@import|url\((?!["\']?data:)'
 EXPORTED = {'export', 'exports', 'exporti'}
 ATTRIBUTE = r'(<%s\b[^<>]*?\s%s=")([^"]*)(")'  # of a tag, in HTML where text has no raw < or >
+SECTION = re.compile('<h2 id="(.*?)">(.*?)</h2>')
+LIST_OF_PAGES = '## Read next'  # the cell of the index that lists all pages
+SIMPLER = 'write it in simpler LaTeX.'
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -45,13 +52,15 @@ PAGE = """<!doctype html>
 <link rel="icon" href="data:,"><link rel="stylesheet" href="{up}style.css">
 </head>
 <body>
-<header><a href="{up}index.html">{site}</a><a class="menu" href="#pages">all pages</a></header>
+<header><a href="{up}index.html">{site}</a><a href="{repository}">repository</a>\
+<a class="menu" href="#pages">all pages</a></header>
 <main>
 <h1>{heading}</h1>
 {lead}{body}
-<footer>{turn}<p>Made from <code>{notebook}</code>.</p></footer>
+<footer>{neighbours}<p>Made from <code>{notebook}</code>.</p></footer>
 </main>
 <nav id="pages" aria-label="pages">{nav}</nav>
+<script src="{up}search.js" data-up="{up}"></script>
 </body>
 </html>
 """
@@ -75,10 +84,14 @@ def styled(match):
 def mathml(tex, display='inline'):
     number = re.search(r'\\tag\{(.*?)\}', tex)
     try: math = convert(tex.replace(number[0], '') if number else tex, display=display)
-    except Exception as e: raise SystemExit(f'latex2mathml cannot read the formula {tex.strip()} ({type(e).__name__}): write it in simpler LaTeX.')
-    if unknown := re.search(r'>(\\\w+)<', math): raise SystemExit(f'latex2mathml does not know {unknown[1]} in {tex.strip()}: write it in simpler LaTeX.')
+    except Exception as e:
+        raise SystemExit(f'latex2mathml cannot read the formula {tex.strip()} ({type(e).__name__}): {SIMPLER}')
+    if unknown := re.search(r'>(\\\w+)<', math):
+        raise SystemExit(f'latex2mathml does not know {unknown[1]} in {tex.strip()}: {SIMPLER}')
     math = re.sub(r'<m[in] mathvariant="(bold|bold-italic|script|double-struck)">([^<]*)</m[in]>', styled, math)
-    return math if display == 'inline' else f'<span class="display">{math}{f"<span>({number[1]})</span>" if number else ""}</span>'
+    if display == 'inline': return math
+    shown_number = f'<span>({number[1]})</span>' if number else ''
+    return f'<span class="display">{math}{shown_number}</span>'
 
 
 class Renderer(IPythonRenderer):
@@ -89,6 +102,7 @@ class Renderer(IPythonRenderer):
 
 def markdown(text): return MarkdownWithMath(Renderer(escape=False)).render(text)
 def python(source): return highlight(source, PythonLexer(), HtmlFormatter())
+def base64_of(data): return base64.b64encode(data).decode()
 def picture(data, kind): return f'<img alt="what the code above draws" src="data:{kind};base64,{data}">'
 
 
@@ -99,7 +113,7 @@ def output(o):
     data = {k: v if isinstance(v, dict) else ''.join(v) for k, v in o.data.items()}
     if 'text/html' in data: return data['text/html']
     if 'text/markdown' in data: return markdown(data['text/markdown'])
-    if 'image/svg+xml' in data: return picture(base64.b64encode(data['image/svg+xml'].encode()).decode(), 'image/svg+xml')
+    if 'image/svg+xml' in data: return picture(base64_of(data['image/svg+xml'].encode()), 'image/svg+xml')
     for kind in ('image/png', 'image/jpeg'):
         if kind in data: return picture(data[kind].replace('\n', ''), kind)
     return '' if WIDGET in data else f'<pre>{html.escape(data.get("text/plain", ""))}</pre>'
@@ -108,7 +122,7 @@ def output(o):
 def screenshot(name):
     "A live widget, as `make test-browser` saw it"
     path = NBS.parent/f'figures/{name}.png'
-    return picture(base64.b64encode(path.read_bytes()).decode(), 'image/png') if path.exists() else ''
+    return picture(base64_of(path.read_bytes()), 'image/png') if path.exists() else ''
 
 
 def defined(source):
@@ -117,14 +131,16 @@ def defined(source):
     for node in ast.parse(source).body:
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)): tops.append(node.name)
         if isinstance(node, ast.Assign): tops += [t.id for t in node.targets if isinstance(t, ast.Name)]
-        if isinstance(node, ast.ClassDef): methods += [f'{node.name}.{m.name}' for m in node.body if isinstance(m, ast.FunctionDef)]
+        if isinstance(node, ast.ClassDef):
+            methods += [f'{node.name}.{m.name}' for m in node.body if isinstance(m, ast.FunctionDef)]
     return tops, methods
 
 
 def documented(text):
-    "Output of `show_doc` with the anchor that nbdev's links expect, and without the link to GitHub: the source is below"
+    "Output of `show_doc` with the anchor that nbdev's links expect, without the link to GitHub: the source is below"
     text = re.sub(r'\A---\n|\[source\]\([^)]*\)\{[^}]*\}\n', '', text)
-    return re.sub(r'^### (.+)$', lambda m: f'<h3 class="doc" id="{m[1].lower()}">{html.escape(m[1])}</h3>', text, count=1, flags=re.M)
+    def heading(match): return f'<h3 class="doc" id="{match[1].lower()}">{html.escape(match[1])}</h3>'
+    return re.sub(r'^### (.+)$', heading, text, count=1, flags=re.M)
 
 
 def code(cell):
@@ -133,7 +149,8 @@ def code(cell):
     if cell.directives_.keys() & EXPORTED:
         tops, methods = defined(source)
         if not tops: return ''  # imports
-        return ''.join(f'<a id="{n.lower()}"></a>' for n in tops + methods) + f'<details><summary>Source of {", ".join(tops)}</summary>{python(source)}</details>'
+        anchors = ''.join(f'<a id="{n.lower()}"></a>' for n in tops + methods)
+        return f'{anchors}<details><summary>Source of {", ".join(tops)}</summary>{python(source)}</details>'
     if source.startswith('show_doc('):
         for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']))
     shown = '' if options.get('echo') == 'false' or not source else python(source)
@@ -148,15 +165,18 @@ def rm_hidden(cell):
 
 
 class Docs(FilterDefaults):
-    def base_procs(self): return [rm_hidden if p is rm_export else p for p in super().base_procs() if p not in (insert_warning, add_fold, mv_exports)]
+    def base_procs(self):
+        kept = [p for p in super().base_procs() if p not in (insert_warning, add_fold, mv_exports)]
+        return [rm_hidden if p is rm_export else p for p in kept]
 
 
 class Page:
     def __init__(self, path):
         nb = read_nb(path)
         Docs()(nb)
-        self.path, self.title, self.lead = path, nb.frontmatter_.get('title', path.stem), nb.frontmatter_.get('description', '')
-        self.file = path.relative_to(NBS).with_name(nb.frontmatter_.get('output-file', f'{path.stem}.html'))
+        about = nb.frontmatter_
+        self.path, self.title, self.lead = path, about.get('title', path.stem), about.get('description', '')
+        self.file = path.relative_to(NBS).with_name(about.get('output-file', f'{path.stem}.html'))
         self.number = (re.match(r'\d+[a-z]?(?=_)', path.name) or [''])[0]
         cells, source, seen = [], 0, {'pages'}
         for cell in nb.cells:  # nbdev puts documentation behind the cell that defines the names, the last name first
@@ -167,8 +187,10 @@ class Page:
             if match[2] in seen: return match[1].removesuffix(' id="')
             seen.add(match[2])
             return match[0]
-        self.body = re.sub(ATTRIBUTE % (r'\w+', 'id'), once, '\n'.join(markdown(c.source) if c.cell_type == 'markdown' else code(c) for c in cells if c.cell_type != 'raw'))
-        self.sections = [(m[1], re.sub('<a class="anchor-link".*|<.*?>', '', m[2])) for m in re.finditer('<h2 id="(.*?)">(.*?)</h2>', self.body)]
+        shown = [markdown(c.source) if c.cell_type == 'markdown' else code(c) for c in cells if c.cell_type != 'raw']
+        self.body = re.sub(ATTRIBUTE % (r'\w+', 'id'), once, '\n'.join(shown))
+        self.sections = [(anchor, re.sub('<a class="anchor-link".*|<.*?>', '', heading))
+                         for anchor, heading in SECTION.findall(self.body)]
 
 
 # ---- from pages to a site
@@ -177,7 +199,7 @@ def relative(target, page): return Path(os.path.relpath(target, page.file.parent
 
 
 def settle(page, files, cfg):
-    "Links to notebooks become links to pages, links to other files of the project lead to its repository, pictures move in"
+    "Links to notebooks become links to pages, links to other files lead to the repository, and pictures move in"
     site = f'{cfg.doc_host}{cfg.doc_baseurl}/'
 
     def link(match):
@@ -186,37 +208,79 @@ def settle(page, files, cfg):
         if url.startswith(site): url = relative(url.removeprefix(site), page)
         elif not url or re.match(r'\w+:|/', url): return match[0]
         elif target in files: url = relative(files[target], page)
-        elif target.is_relative_to(ROOT) and target.exists(): url = f'{cfg.git_url}/blob/{cfg.branch}/{target.relative_to(ROOT).as_posix()}'
+        elif target.is_relative_to(ROOT) and target.exists():
+            url = f'{cfg.git_url}/blob/{cfg.branch}/{target.relative_to(ROOT).as_posix()}'
         return match[1] + html.escape(url + (f'#{anchor}' if anchor else '')) + match[3]
 
     def inside(match):
         file = page.path.parent/unquote(match[2])
         if match[2].startswith('data:') or REMOTE.match(match[2]) or not file.is_file(): return match[0]
-        return f'{match[1]}data:{mimetypes.guess_type(file.name)[0]};base64,{base64.b64encode(file.read_bytes()).decode()}{match[3]}'
+        kind = mimetypes.guess_type(file.name)[0]
+        return f'{match[1]}data:{kind};base64,{base64_of(file.read_bytes())}{match[3]}'
     page.body = re.sub(ATTRIBUTE % ('img', 'src'), inside, re.sub(ATTRIBUTE % ('a', 'href'), link, page.body))
 
 
+def reading_order(index):
+    "Notebooks in the order in which the index lists them"
+    cells = [''.join(c['source']) for c in json.loads(index.read_text(encoding='utf-8'))['cells']]
+    lists = '\n'.join(text.partition(LIST_OF_PAGES)[2] for text in cells)
+    return list(dict.fromkeys((index.parent/m[1]).resolve() for m in re.finditer(r'\]\(([\w./-]+\.ipynb)\)', lists)))
+
+
 def contents(pages, here):
-    "All pages in reading order, folder by folder, with the sections of this one"
-    lines, folder = [], Path()
+    "All pages in reading order, room by room, with the sections of this one"
+    lines, room = [], Path()
     for p in pages:
-        if p.file.parent != folder: folder = p.file.parent; lines.append(f'</ul><h2>{html.escape(folder.as_posix().capitalize())}</h2><ul>')
+        if p.file.parent != room:
+            room = p.file.parent
+            heading = f'<h2>{html.escape(room.name.capitalize())}</h2>' if room.name else ''
+            lines.append(f'</ul>{heading}<ul>')
+        current = 'aria-current=page ' if p is here else ''
+        link = f'<a {current}href="{relative(p.file, here)}"><span>{p.number}</span> {html.escape(p.title)}</a>'
         sections = ''.join(f'<li><a href="#{i}">{t}</a></li>' for i, t in p.sections) if p is here else ''
-        lines.append(f'<li><a {"aria-current=page " * (p is here)}href="{relative(p.file, here)}"><span>{p.number}</span> {html.escape(p.title)}</a>{f"<ul>{sections}</ul>" if sections else ""}</li>')
+        lines.append(f'<li>{link}{f"<ul>{sections}</ul>" if sections else ""}</li>')
     return '<ul>' + '\n'.join(lines) + '</ul>'
+
+
+def entries(page):
+    "What the search box finds of a page: [address, page, section, names defined there, words of the text] by section"
+    parts = re.split(r'(?=<h2 id=")', page.body)
+    sections = [('', ''), *page.sections] if not parts[0].startswith('<h2 ') else page.sections
+    for part, (anchor, title) in zip(parts, sections):
+        names = [name for names in re.findall('<summary>Source of (.*?)</summary>', part) for name in names.split(', ')]
+        prose = re.sub('<(details|pre|math|div class="output")\\b.*?</(details|pre|math|div)>', ' ', part, flags=re.S)
+        text = html.unescape(re.sub('<[^>]*>', ' ', prose)).lower()
+        words = ' '.join(sorted({w for w in re.findall(r'[a-z0-9_]{3,}', text)}))
+        address = page.file.as_posix() + (f'#{anchor}' if anchor else '')
+        yield [address, page.title, html.unescape(title), ' '.join(names), words if title else f'{page.lead} {words}']
+
+
+def neighbours(pages, i):
+    "Links to the page before and the page behind"
+    here, links = pages[i], []
+    for rel, words, j in (('prev', '← {}', i - 1), ('next', '{} →', i + 1)):
+        if 0 <= j < len(pages):
+            title, address = html.escape(pages[j].title), relative(pages[j].file, here)
+            links.append(f'<a rel="{rel}" href="{address}">{words.format(title)}</a>')
+    return ''.join(links)
 
 
 def write(pages, cfg):
     shutil.rmtree(OUT, ignore_errors=True)
     for i, p in enumerate(pages):
-        turn = [(rel, arrow.format(html.escape(q.title)), q) for rel, arrow, q in (('prev', '← {}', pages[i-1] if i else None), ('next', '{} →', pages[i+1] if i+1 < len(pages) else None)) if q]
         text = PAGE.format(
-            title=html.escape(p.title if p.title == cfg.title else f'{p.title} · {cfg.title}'), description=html.escape(p.lead), up='../'*len(p.file.parts[1:]),
-            site=html.escape(cfg.title), heading=html.escape(p.title), lead=f'<p class="lead">{html.escape(p.lead)}</p>\n' if p.lead else '', body=p.body,
-            turn=''.join(f'<a rel="{rel}" href="{relative(q.file, p)}">{t}</a>' for rel, t, q in turn), notebook=p.path.relative_to(ROOT).as_posix(), nav=contents(pages, p))
+            title=html.escape(p.title if p.title == cfg.title else f'{p.title} · {cfg.title}'),
+            description=html.escape(p.lead), up='../'*len(p.file.parts[1:]), repository=cfg.git_url,
+            site=html.escape(cfg.title), heading=html.escape(p.title), body=p.body,
+            lead=f'<p class="lead">{html.escape(p.lead)}</p>\n' if p.lead else '', neighbours=neighbours(pages, i),
+            notebook=p.path.relative_to(ROOT).as_posix(), nav=contents(pages, p))
         (OUT/p.file).parent.mkdir(parents=True, exist_ok=True)
         (OUT/p.file).write_text(text, encoding='utf-8')
-    (OUT/'style.css').write_text((ROOT/'.ci'/'docs.css').read_text() + HtmlFormatter(style='xcode').get_style_defs('.highlight'), encoding='utf-8')
+    style = (ROOT/'.ci/docs.css').read_text() + HtmlFormatter(style='xcode').get_style_defs('.highlight')
+    (OUT/'style.css').write_text(style, encoding='utf-8')
+    shutil.copy(ROOT/'.ci/search.js', OUT)
+    index = json.dumps([entry for p in pages for entry in entries(p)], ensure_ascii=False, separators=(',', ':'))
+    (OUT/'words.js').write_text(f'window.searchWords = {index};\n', encoding='utf-8')
 
 
 class Reader(HTMLParser):
@@ -246,25 +310,34 @@ def check(pages):
                 if tag != 'a': wrong.append(f'{name} fetches <{tag}> from {address}: keep a copy in the project.')
             elif not re.match(r'\w+:', address):
                 url, anchor = urldefrag(address)
-                target, links = Path(os.path.normpath(OUT/page.file.parent/unquote(url))) if url else OUT/page.file, links + 1
+                links += 1
+                target = Path(os.path.normpath(OUT/page.file.parent/unquote(url))) if url else OUT/page.file
                 if not target.is_file(): wrong.append(f'{name} points to {address}, and there is no such file.')
-                elif anchor and target in read and not {anchor, unquote(anchor)} & read[target].ids: wrong.append(f'{name} points to {address}, and that page has no such anchor.')
+                elif anchor and target in read and not {anchor, unquote(anchor)} & read[target].ids:
+                    wrong.append(f'{name} points to {address}, and that page has no such anchor.')
         if re.search(FETCH, here.styles): wrong.append(f'{name} has a style that fetches something.')
     if re.search(FETCH, (OUT/'style.css').read_text(encoding='utf-8')): wrong.append('style.css fetches something.')
+    if REMOTE_SCRIPT.search((OUT/"search.js").read_text(encoding="utf-8")): wrong.append("search.js fetches something.")
     return wrong, links
 
 
 def main():
     os.chdir(ROOT)
     cfg = get_config()
-    pages = [Page(p.resolve()) for p in sorted(map(Path, nbglob()), key=lambda p: (p.name != cfg.readme_nb, len(p.parts), p.as_posix()))]
+    index = NBS/cfg.readme_nb
+    order = [index, *reading_order(index)]
+    notebooks = {Path(p).resolve() for p in nbglob()}
+    forgotten = [p.relative_to(ROOT).as_posix() for p in sorted(notebooks - set(order))]
+    pages = [Page(p) for p in order if p in notebooks] + [Page(ROOT/p) for p in forgotten]
     files = {p.path: p.file for p in pages}
-    if len(set(files.values())) < len(files): raise SystemExit('Two notebooks make the same page: ' + ', '.join(sorted(map(str, files.values()))))
+    if len(set(files.values())) < len(files):
+        raise SystemExit('Two notebooks make the same page: ' + ', '.join(sorted(map(str, files.values()))))
     for p in pages: settle(p, files, cfg)
     write(pages, cfg)
     wrong, links = check(pages)
+    wrong += [f'nbs/{cfg.readme_nb} does not list {p} under "{LIST_OF_PAGES}".' for p in forgotten]
     for sentence in wrong: print(sentence, file=sys.stderr)
-    print(f'{len(pages)} pages in {OUT.relative_to(ROOT)}/, {links} links followed, {len(wrong)} lead nowhere or need the network')
+    print(f'{len(pages)} pages in {OUT.relative_to(ROOT)}/, {links} links followed, {len(wrong)} things wrong')
     return bool(wrong)
 
 

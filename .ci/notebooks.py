@@ -38,13 +38,16 @@ def run(path):
         if cell.cell_type != 'code': return True
         return cell.directives_.get('eval:', [''])[0].lower() == 'false' or bool(flags & cell.directives_.keys())
 
+    for cell in nb.cells:
+        if not skipped(cell): cell.outputs = []  # execnb keeps the old output of a cell that has none any more
     shell = CaptureShell(path, mpl_format='png')
     with working_directory(path.parent): shell.run_all(nb, exc_stop=True, preproc=skipped)
     for cell in nb.cells:
         cell.pop('directives_', None)
         if 'outputs' not in cell: continue
         cell.outputs = [o for o in cell.outputs if WIDGET not in o.get('data', {})]
-        for data in (o['data'] for o in cell.outputs if 'image/png' in o.get('data', {})): data['image/png'] = compact(data['image/png'])
+        for data in (o.get('data', {}) for o in cell.outputs):
+            if 'image/png' in data: data['image/png'] = compact(data['image/png'])
     write_nb(nb, path)
     print('ran', path.name, flush=True)
 

@@ -11,7 +11,13 @@ DIRECTIVE = re.compile(r'^#\| *([\w-]+):? *(.*)\n?', re.M)
 
 def visible(cell):
     "Is this cell for readers?"
-    return cell.cell_type == 'markdown' or cell.cell_type == 'code' and 'hide' not in dict(DIRECTIVE.findall(cell.source))
+    if cell.cell_type != 'code': return cell.cell_type == 'markdown'
+    return 'hide' not in dict(DIRECTIVE.findall(cell.source))
+
+
+def from_root(source):
+    "Links of a notebook in nbs/, seen from the root"
+    return re.sub(r'\]\((?!https?:|#|/)(\.\./)?', lambda m: '](' + ('' if m[1] else 'nbs/'), source)
 
 
 def main():
@@ -19,11 +25,14 @@ def main():
     nb.cells, nb.metadata = [c for c in nb.cells if visible(c)], {'language_info': {'name': 'python'}}
     for cell in nb.cells:
         if cell.cell_type == 'code': cell.source = DIRECTIVE.sub('', cell.source)
-        cell.source = re.sub(r'\]\((?!https?:|#|/)(\.\./)?', lambda m: '](' + ('' if m[1] else 'nbs/'), cell.source)  # paths seen from the root
+        cell.source = from_root(cell.source)
     text, resources = MarkdownExporter().from_notebook_node(nb)
-    if resources['outputs']: raise SystemExit('index.ipynb shows a figure from a cell: save it to figures/ and link it, so that README.md can show it.')
+    if resources['outputs']:
+        raise SystemExit('index.ipynb shows a figure from a cell: '
+                         'save it to figures/ and link it, so that README.md can show it.')
     text = re.sub(r'\n{3,}', '\n\n', text).strip()
-    (ROOT/'README.md').write_text(f'<!-- Made from nbs/index.ipynb by `make readme`. Edit that, not this. -->\n\n{text}\n')
+    note = '<!-- Made from nbs/index.ipynb by `make readme`. Edit that, not this. -->'
+    (ROOT/'README.md').write_text(f'{note}\n\n{text}\n')
 
 
 if __name__ == '__main__': main()

@@ -9,6 +9,7 @@ __all__ = ['IGNORE', 'FOLDS', 'write_atomically', 'write_figure', 'naming', 'wri
 
 # %% ../nbs/base/00_base.ipynb #4d07842d
 import errno
+import inspect
 import json
 import os
 import re
@@ -51,9 +52,10 @@ def naming(path):
     "Errors of the system name the file that was meant, even those that safetensors reports in its own words"
     try: yield
     except SafetensorError as e:
-        number = re.search(r'os error (\d+)', str(e))
+        number = re.search(r'os error (\d+)|code: (\d+)', str(e))  # the second in older versions
         if not number: raise
-        raise OSError(int(number[1]), os.strerror(int(number[1])), str(path)) from None
+        code = int(number[1] or number[2])
+        raise OSError(code, os.strerror(code), str(path)) from None
     except OSError as e:
         if e.errno is None: raise
         raise OSError(e.errno, e.strerror, str(path)) from None
@@ -212,14 +214,18 @@ class Registry:
     def __init__(self,
         kind:str, # what a thing is called in a sentence, such as 'kernel'
         *names:str, # of what comes with the package
-    ): self.kind, self.things = kind, dict.fromkeys(names)
+    ): self.kind, self.own, self.things = kind, names, dict.fromkeys(names)
 
     def add(self,
         name:str, # by which configurations call it
     ): # a decorator
         "Register a class or function under `name`"
         def keep(thing):
-            self.things[name] = thing
+            known = self.things.get(name)
+            ours = name in self.own and known is not None and known.__module__.startswith('deepgp_fss.')
+            if ours and thing.__qualname__ != known.__qualname__:
+                raise ValueError(f'The {self.kind} {name!r} comes with the package: choose another name for yours.')
+            if not ours or thing.__module__ == known.__module__: self.things[name] = thing
             return thing
         return keep
 
@@ -230,6 +236,25 @@ class Registry:
         if not isinstance(name, str) or name not in self.things:
             raise ValueError(f'There is no {self.kind} {name!r}: choose one of {", ".join(self.things)}.')
         return name
+
+    def options(self,
+        name:str, # of a thing
+    )->list: # names, without `self`
+        "What can be said when the thing called `name` is made"
+        parameters = inspect.signature(self[name]).parameters.values()
+        return [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+
+    def make(self,
+        name:str, # of a thing
+        settings:dict=None, # names and values, of which the thing gets those that it has a place for
+        **options, # names and values that the thing must have a place for
+    ):
+        "Make the thing called `name`"
+        known = self.options(name)
+        if unknown := sorted(set(options) - set(known)):
+            there_are = f'choose among {", ".join(known)}' if known else 'it has none'
+            raise ValueError(f'The {self.kind} {name!r} has no option {", ".join(unknown)}: {there_are}.')
+        return self[name](**{k: v for k, v in (settings or {}).items() if k in known} | options)
 
     def __getitem__(self, name): return self.things[self.check(name)]
     def __contains__(self, name): return isinstance(name, str) and name in self.things

@@ -30,6 +30,7 @@ from tqdm.auto import tqdm
 from .gp import GaussianProcess, paper_listing
 from .kernels import SquaredExponential
 from .model import DeepGPNet, ModelConfig, fold_batch_norm, for_prediction
+from .paper import RUNTIMES
 
 # %% ../nbs/lab/42_bench.ipynb #046b2117
 def interleaved(
@@ -39,7 +40,7 @@ def interleaved(
     bar=None, # progress bar, advanced by one per call
     pause:float=0., # seconds to wait before each call, for libraries whose threads keep spinning after theirs
 )->dict: # name -> seconds of each round
-    "Run `fns` in turn, round after round: each once to warm caches and allocator up after the one before it, and once timed"
+    "Run `fns` in turn, round after round: each once to warm up caches and allocator after the one before, once timed"
     seconds = {name: [] for name in fns}
     for _ in range(repeats):
         for name, f in fns.items():
@@ -105,7 +106,8 @@ def gpytorch_once(x_s, y_s, x_q, noise_var=.01):
         def __init__(self, x, y, likelihood):
             super().__init__(x, y, likelihood)
             self.mean_module, self.covar_module = gpytorch.means.ZeroMean(), gpytorch.kernels.RBFKernel()
-        def forward(self, x): return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
+        def forward(self, x):
+            return gpytorch.distributions.MultivariateNormal(self.mean_module(x), self.covar_module(x))
     likelihood = gpytorch.likelihoods.GaussianLikelihood().to(x_s)
     model = Model(x_s, y_s, likelihood).to(x_s).eval()
     model.covar_module.lengthscale, likelihood.noise = x_s.shape[-1]**.25, noise_var
@@ -157,8 +159,9 @@ def gp_cases(
     if shots > 1:
         n = x_s.shape[-2]//shots
         with torch.no_grad():
-            fewer = gp.prepare(x_s[:, :-n], y_s[:, :-n])
-            roomy = gp.prepare(x_s[:, :-2*n], y_s[:, :-2*n]).extend(x_s[:, -2*n:-n], y_s[:, -2*n:-n]) if shots > 2 else fewer
+            roomy = fewer = gp.prepare(x_s[:, :-n], y_s[:, :-n])
+            if shots > 2:  # extended once already, so that room is left
+                roomy = gp.prepare(x_s[:, :-2*n], y_s[:, :-2*n]).extend(x_s[:, -2*n:-n], y_s[:, -2*n:-n])
         def reset_and_extend():
             roomy.room.used = len(roomy)  # as if the shot had not been added yet
             return roomy.extend(x_s[:, -n:], y_s[:, -n:])
@@ -169,15 +172,19 @@ def gp_cases(
     if others and batch == 1:
         libraries = {'variance, from scratch, 64 outputs': lambda: gp.prepare(x_s, y_s).predict(x_q)}
         if find_spec('gpytorch'): libraries['GPyTorch, 1 output'] = lambda: gpytorch_once(x_s[0], y_s[0, :, 0], x_q[0])
-        if find_spec('sklearn'): libraries['scikit-learn, 64 outputs, float64'] = lambda: sklearn_once(x_s[0], y_s[0], x_q[0])
+        if find_spec('sklearn'):
+            libraries['scikit-learn, 64 outputs, float64'] = lambda: sklearn_once(x_s[0], y_s[0], x_q[0])
         cases['other libraries'] = {name: no_grad(f) for name, f in libraries.items()}
     return cases
 
 # %% ../nbs/lab/42_bench.ipynb #b8402c20
 def gp_operations(S, Q, D, E, side):
-    "Floating-point operations of the window posterior from scratch: Gram matrix (half), Cholesky, weights, K_qs, mean, V, window"
-    depth = 3  # rows of the map that meet
-    return S*S*D + S**3/3 + 2*S*S*E + 2*Q*S*D + 2*Q*S*E + S*S*Q + 2*depth*Q*side*(S + D)
+    "Floating-point operations of the window posterior from scratch"
+    depth = 3  # rows of the map that meet in a window
+    gram, cholesky, weights = S*S*D, S**3/3, 2*S*S*E  # of the Gram matrix, half is enough
+    k_qs, mean, v = 2*Q*S*D, 2*Q*S*E, S*S*Q
+    window = 2*depth*Q*side*(S + D)
+    return gram + cholesky + weights + k_qs + mean + v + window
 
 # %% ../nbs/lab/42_bench.ipynb #de23307e
 def bench_gp(
@@ -192,8 +199,8 @@ def bench_gp(
     "Time and peak memory of the GP beside the paper's listing"
     result = dict(machine=machine(device), batch=batch, shots={})
     bar = tqdm(desc='gp', unit=' measurements', disable=not progress)
-    for K in shots:
-        tables = gp_cases(K, batch, device, others, **sizes)  # one at a time: what lies in memory changes what an allocation costs
+    for K in shots:  # one at a time: what lies in memory changes what an allocation costs
+        tables = gp_cases(K, batch, device, others, **sizes)
         bar.total = (bar.total or 0) + (repeats + 1)*sum(map(len, tables.values()))
         x_s, y_s, x_q, grid = gp_problem(K, 1, **sizes)
         operations = batch*gp_operations(x_s.shape[-2], x_q.shape[-2], x_s.shape[-1], y_s.shape[-1], grid[1])
@@ -204,8 +211,10 @@ def bench_gp(
             unit = next(iter(fns))
             memory = {}
             for name, f in fns.items(): memory[name] = peak_bytes(f, device); bar.update()
-            out[table] = [dict(name=name, ms=1e3*median(seconds[name]), MB=size and size/1e6, memory=size and size/memory[unit],
-                               speed=median(u/s for u, s in zip(seconds[unit], seconds[name]))) for name, size in memory.items()]
+            out[table] = [
+                dict(name=name, ms=1e3*median(seconds[name]), MB=size and size/1e6, memory=size and size/memory[unit],
+                     speed=median(u/s for u, s in zip(seconds[unit], seconds[name])))
+                for name, size in memory.items()]
         out['gflops'] = operations/1e6/next(r['ms'] for r in out['forward'] if r['name'] == 'window, from scratch')
     bar.close()
     return result | dict(matmul_gflops=matmul_rate(device)/1e9)
@@ -213,20 +222,23 @@ def bench_gp(
 # %% ../nbs/lab/42_bench.ipynb #db7ffa31
 def machine(device='cpu'):
     "What the numbers were measured on"
-    name = torch.cuda.get_device_name() if device == 'cuda' else f'{platform.machine()}, {torch.get_num_threads()} threads'
+    processor = f'{platform.machine()}, {torch.get_num_threads()} threads'
+    name = torch.cuda.get_device_name() if device == 'cuda' else processor
     return dict(device=device, name=name, torch=torch.__version__, python=platform.python_version())
 
 # %% ../nbs/lab/42_bench.ipynb #9ede0c2f
 def gp_report(
     result:dict, # of `bench_gp`
 )->str: # tables as text
-    "Tables of `result`: `speed` is how many times faster than the first row of its table, `memory` the share of its peak"
+    "Tables of `result`: `speed` is times faster than the first row of a table, `memory` the share of its peak"
     m = result['machine']
-    lines = [f"{m['name']}, torch {m['torch']}, {result['batch']} episode(s) at a time; matrix product {result['matmul_gflops']:.0f} GFLOP/s"]
+    lines = [f"{m['name']}, torch {m['torch']}, {result['batch']} episode(s) at a time; "
+             f"matrix product {result['matmul_gflops']:.0f} GFLOP/s"]
     for K, tables in result['shots'].items():
         for table, rows in tables.items():
             if table == 'gflops': continue
-            lines += ['', f'{K} shot{"s"*(int(K) > 1)}, {table:<{33 - len(str(K))}} {"ms":>9} {"speed":>8} {"MB":>8} {"memory":>8}']
+            shots = f'{K} shot{"s"*(int(K) > 1)}'
+            lines += ['', f'{shots}, {table:<{33 - len(str(K))}} {"ms":>9} {"speed":>8} {"MB":>8} {"memory":>8}']
             for r in rows:
                 memory = f"{r['MB']:8.1f} {r['memory']:7.2f}x" if r['MB'] else 'not measured'
                 lines.append(f"  {r['name']:<38} {r['ms']:9.2f} {r['speed']:7.2f}x {memory}")
@@ -251,10 +263,10 @@ def bench_model(
     return model
 
 # %% ../nbs/lab/42_bench.ipynb #098c96b2
-STAGES = 'image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference', 'decoder'
-PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, from the paper's table of runtimes
-    1: dict(zip(STAGES, (14, 2, 13, 12, 11, 4))),
-    5: dict(zip(STAGES, (34, 3, 129, 14, 12, 5)))}
+STAGES = ('image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference',
+          'decoder')
+PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, without their total
+    K: {row['function']: row[f'{K}-shot'] for row in RUNTIMES['rows'][:-1]} for K in (1, 5)}
 
 # %% ../nbs/lab/42_bench.ipynb #1722aa6c
 def episode_stages(
@@ -271,8 +283,10 @@ def episode_stages(
     y_s = y_s[:, :, 0]
     state = learner.prepare(x_s, y_s)
     z = learner.infer(state, x_q).flatten(0, 1)
-    return dict(zip(STAGES, (lambda: model.encode(images), lambda: model.encode_masks(masks[:, :, None]), lambda: learner.prepare(x_s, y_s),
-                             lambda: model.encode(query), lambda: learner.infer(state, x_q), lambda: model.decoder([z], shallow, query.shape[-2:]))))
+    return dict(zip(STAGES, (
+        lambda: model.encode(images), lambda: model.encode_masks(masks[:, :, None]),
+        lambda: learner.prepare(x_s, y_s), lambda: model.encode(query), lambda: learner.infer(state, x_q),
+        lambda: model.decoder([z], shallow, query.shape[-2:]))))
 
 # %% ../nbs/lab/42_bench.ipynb #0302f4ba
 def bench_episode(
@@ -288,27 +302,34 @@ def bench_episode(
     plain = bench_model(config, size, device)
     models = {'plain': plain, 'folded': fold_only(plain), 'for_prediction': for_prediction(plain),
               'channels_last': copy.deepcopy(plain).to(memory_format=torch.channels_last)}
+    timed_in_parts = {name: models[name] for name in ('plain', 'for_prediction')}
     result = dict(machine=machine(device), size=size, backbone=plain.config.backbone, shots={})
     bar = tqdm(desc='episode', unit=' measurements', disable=not progress)
     with torch.inference_mode():
         for K in shots:
-            images, query = torch.rand(1, K, 3, size, size, device=device), torch.rand(1, 1, 3, size, size, device=device)
+            images, query = (torch.rand(1, n, 3, size, size, device=device) for n in (K, 1))
             masks = (torch.rand(1, K, size, size, device=device) > .5).long()
             episodes = {name: (lambda m=m: m(images, masks, query)) for name, m in models.items()}
-            if compiled: episodes['for_prediction, compiled'] = (lambda f=torch.compile(models['for_prediction'].forward): f(images, masks, query))
-            stages = {name: episode_stages(m, images, masks, query) for name, m in models.items() if name in ('plain', 'for_prediction')}
+            if compiled:
+                fast = torch.compile(models['for_prediction'].forward)
+                episodes['for_prediction, compiled'] = lambda f=fast: f(images, masks, query)
+            stages = {name: episode_stages(m, images, masks, query) for name, m in timed_in_parts.items()}
             state = models['for_prediction'].prepare(images, masks)
             more = {'a further query': lambda: models['for_prediction'].infer(state, query)}
             bar.total = (bar.total or 0) + repeats*(len(episodes) + 1 + sum(map(len, stages.values())))
             whole = interleaved(episodes | more, repeats, device, bar)
-            parts = {name: {k: 1e3*median(v) for k, v in interleaved(s, repeats, device, bar).items()} for name, s in stages.items()}
-            result['shots'][K] = dict(parts=parts, gp_type=str(getattr(state.learners[0], 'dtype', None)), whole={k: 1e3*median(v) for k, v in whole.items()},
-                                      speed={k: median(a/b for a, b in zip(whole['plain'], v)) for k, v in whole.items()},
-                                      MB={name: peak_bytes(f, device)/1e6 for name, f in episodes.items() if name in ('plain', 'for_prediction')})
+            parts = {name: interleaved(s, repeats, device, bar) for name, s in stages.items()}
+            result['shots'][K] = dict(
+                parts={name: milliseconds(seconds) for name, seconds in parts.items()},
+                gp_type=str(getattr(state.learners[0], 'dtype', None)), whole=milliseconds(whole),
+                speed={name: median(a/b for a, b in zip(whole['plain'], v)) for name, v in whole.items()},
+                MB={name: peak_bytes(episodes[name], device)/1e6 for name in timed_in_parts})
     bar.close()
     return result
 
 # %% ../nbs/lab/42_bench.ipynb #8080f1d5
+def milliseconds(seconds): return {name: 1e3*median(rounds) for name, rounds in seconds.items()}
+
 def fold_only(model):
     "A copy with batch norm folded, in the plain memory layout"
     model = copy.deepcopy(model).eval()
@@ -321,22 +342,26 @@ def episode_report(
 )->str:
     "Tables of `result`, with the paper's figures beside, marked as the paper's"
     m = result['machine']
-    lines = [f"{m['name']}, torch {m['torch']}, {result['backbone']}, {result['size']}x{result['size']}, one episode at a time; milliseconds"]
+    lines = [f"{m['name']}, torch {m['torch']}, {result['backbone']}, {result['size']}x{result['size']}, "
+             "one episode at a time; milliseconds"]
     for K, r in result['shots'].items():
         paper = PAPER_RUNTIMES.get(int(K), {})
         lines += ['', f'{K}-shot episode{"":<20} {"plain":>9} {"for_prediction":>15} {"share":>7} {"paper, V100":>12}']
         total = {name: sum(p.values()) for name, p in r['parts'].items()}
         for stage, ms in r['parts']['plain'].items():
             fast = r['parts']['for_prediction'][stage]
-            lines.append(f"  {stage:<32} {ms:9.0f} {fast:15.0f} {fast/total['for_prediction']:7.1%} {paper.get(stage, ''):>12}")
-        lines.append(f"  {'total':<32} {total['plain']:9.0f} {total['for_prediction']:15.0f} {'':>7} {sum(paper.values()) or '':>12}")
+            share = fast/total['for_prediction']
+            lines.append(f"  {stage:<32} {ms:9.0f} {fast:15.0f} {share:7.1%} {paper.get(stage, ''):>12}")
+        plain, prediction, theirs = total['plain'], total['for_prediction'], sum(paper.values()) or ''
+        lines.append(f"  {'total':<32} {plain:9.0f} {prediction:15.0f} {'':>7} {theirs:>12}")
         whole = dict(r['whole'])
         further = whole.pop('a further query')
         for name, ms in whole.items():
             peak = f", peak {r['MB'][name]:.0f} MB" if name in r['MB'] else ''
             lines.append(f"  whole episode, {name:<24} {ms:9.0f} ms, {r['speed'][name]:.2f}x{peak}")
-        gp = sum(r['parts']['for_prediction'][k] for k in ('GP preparation', 'GP inference'))/total['for_prediction']
-        lines.append(f"  a further query: {further:.0f} ms, {further/whole['for_prediction']:.2f} of an episode; GP: {gp:.1%} of it, in {r['gp_type']}")
+        gp = sum(r['parts']['for_prediction'][k] for k in ('GP preparation', 'GP inference'))/prediction
+        lines.append(f"  a further query: {further:.0f} ms, {further/whole['for_prediction']:.2f} of an episode; "
+                     f"GP: {gp:.1%} of it, in {r['gp_type']}")
     return '\n'.join(lines)
 
 # %% ../nbs/lab/42_bench.ipynb #c0ede969
@@ -347,10 +372,11 @@ def bench_start(
 )->dict: # machine, and milliseconds by name
     "How long it takes until a command has said what its options are"
     here, quiet = Path(sys.executable).parent, dict(check=True, stdout=subprocess.DEVNULL)
-    words = {'an empty Python process': [sys.executable, '-c', ''], 'import of torch and torchvision': [sys.executable, '-c', 'import torch, torchvision']}
+    words = {'an empty Python process': [sys.executable, '-c', ''],
+             'import of torch and torchvision': [sys.executable, '-c', 'import torch, torchvision']}
     words |= {f'deepgp_{name} --help': [here/f'deepgp_{name}', '--help'] for name in COMMANDS}
     runs = {name: (lambda w=w: subprocess.run([*w], **quiet)) for name, w in words.items()}
-    return dict(machine=machine(), ms={name: 1e3*median(seconds) for name, seconds in interleaved(runs, repeats).items()})
+    return dict(machine=machine(), ms=milliseconds(interleaved(runs, repeats)))
 
 def start_report(
     result:dict, # of `bench_start`

@@ -36,7 +36,8 @@ def photographs(
     for name in ('images', 'masks'): (folder/name).mkdir(parents=True)
     for i in range(n):
         image, labels = shapes[i]
-        noisy = np.clip(image[:375] + rng.normal(0, 6, (375, 500, 3)), 0, 255).astype(np.uint8)  # photographs are never smooth
+        noise = rng.normal(0, 6, (375, 500, 3))  # photographs are never smooth
+        noisy = np.clip(image[:375] + noise, 0, 255).astype(np.uint8)
         Image.fromarray(noisy).save(folder/f'images/{i:03}.jpg', quality=88)
         Image.fromarray(labels[:375]).save(folder/f'masks/{i:03}.png')
     (folder/'classes.txt').write_text('\n'.join(Shapes.classes) + '\n')
@@ -111,10 +112,12 @@ def data_report(
     result:dict, # of `bench_data`
 )->str:
     "The result as text"
-    lines = [f"{result['data']}, images of {result['image']} into {result['size']}x{result['size']}", f'{"stage":<30} {"ms":>6} {"share":>7}']
+    lines = [f"{result['data']}, images of {result['image']} into {result['size']}x{result['size']}",
+             f'{"stage":<30} {"ms":>6} {"share":>7}']
     lines += [f'{name:<30} {ms:6.2f} {share:7.0%}' for name, (ms, share) in result['stages'].items()]
-    first = next(iter(result['images_per_second'].values()))
-    lines += [f'{w} worker(s): {rate:5.0f} images/s ({rate/first:.2f}x)' for w, rate in result['images_per_second'].items()]
+    rates = result['images_per_second']
+    first = next(iter(rates.values()))
+    lines += [f'{w} worker(s): {rate:5.0f} images/s ({rate/first:.2f}x)' for w, rate in rates.items()]
     return '\n'.join(lines + ["share: of an average image, where rotation, blur and mirroring happen half of the time"])
 
 # %% ../nbs/lab/43_bench_data.ipynb #b66c5b2b
@@ -150,19 +153,24 @@ def bench_cache(
         start = time.perf_counter()
         find_damaged(cache, data.queries, progress=False)
         checking = (time.perf_counter() - start)/len(data.queries)
-        loaders = {name: iter(episode_loader(Episodes(data, shots, size, length=10**6, how=None, features=f), batch)) for name, f in (('images', None), ('kept', cache))}
+        def steps(features):
+            return iter(episode_loader(Episodes(data, shots, size, length=10**6, how=None, features=features), batch))
+        loaders = dict(images=steps(None), kept=steps(cache))
         seconds, which = {name: [] for name in (*loaders, 'read', 'sums')}, np.resize(data.queries, (1 + shots)*batch)
         for _ in range(repeats + 1):
-            for name, spent in zip(('read', 'sums'), time_checksums(cache, which[:batch], which[batch:])): seconds[name].append(spent)
+            reading, sums = time_checksums(cache, which[:batch], which[batch:])
+            seconds['read'].append(reading); seconds['sums'].append(sums)
             for name, loader in loaders.items():
                 start = time.perf_counter()
                 episode = next(loader)
-                logits = model(*episode[:3])
-                F.cross_entropy(logits.flatten(0, 1), episode.query_masks.flatten(0, 1).long(), ignore_index=IGNORE).backward()
+                logits, truth = model(*episode[:3]).flatten(0, 1), episode.query_masks.flatten(0, 1).long()
+                F.cross_entropy(logits, truth, ignore_index=IGNORE).backward()
                 model.zero_grad()
                 seconds[name].append(time.perf_counter() - start)
-    return dict(machine=machine(), backbone=config.backbone, size=size, shots=shots, batch=batch, decoder_width=config.decoder_width,
-                mb_per_image=cache.bytes/len(data.images)/1e6, filling=filling, checking=checking, **{name: float(np.median(v[1:])) for name, v in seconds.items()})
+    settings = dict(backbone=config.backbone, size=size, shots=shots, batch=batch, decoder_width=config.decoder_width)
+    medians = {name: float(np.median(rounds[1:])) for name, rounds in seconds.items()}  # the first one warms up
+    return dict(machine=machine(), **settings, mb_per_image=cache.bytes/len(data.images)/1e6, filling=filling,
+                checking=checking, **medians)
 
 # %% ../nbs/lab/43_bench_data.ipynb #0e5555bb
 def cache_report(
@@ -171,8 +179,11 @@ def cache_report(
     "The result as text"
     r = result
     saved = r['images'] - r['kept']
-    return (f"{r['backbone']} frozen, {r['size']}x{r['size']}, {r['batch']} episode(s) of {r['shots']} shot(s), decoder of {r['decoder_width']} channels\n"
+    return (f"{r['backbone']} frozen, {r['size']}x{r['size']}, {r['batch']} episode(s) of {r['shots']} shot(s), "
+            f"decoder of {r['decoder_width']} channels\n"
             f"a step on images {r['images']:.2f} s, on kept features {r['kept']:.2f} s: {r['images']/r['kept']:.1f}x\n"
-            f"filling takes {r['filling']:.2f} s and {r['mb_per_image']:.1f} MB for each image; for 1,000 images it is paid back after {1000*r['filling']/saved:.0f} steps\n"
-            f"checksums take {r['sums']/r['read']:.0%} of the time of reading, {r['sums']/r['kept']:.1%} of a step; to check all that is kept takes "
+            f"filling takes {r['filling']:.2f} s and {r['mb_per_image']:.1f} MB for each image; "
+            f"for 1,000 images it is paid back after {1000*r['filling']/saved:.0f} steps\n"
+            f"checksums take {r['sums']/r['read']:.0%} of the time of reading, {r['sums']/r['kept']:.1%} of a step; "
+            "to check all that is kept takes "
             f"{r['checking']/r['filling']:.1%} of the time of filling")

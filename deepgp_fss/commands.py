@@ -14,6 +14,7 @@ import sys
 from contextlib import nullcontext
 from dataclasses import asdict, fields, replace
 from functools import wraps
+from inspect import signature
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,21 +25,25 @@ from .config import LEARNERS, RECIPES, ModelConfig, Recipe, RunConfig, check_rec
 from .process import as_command
 
 # %% ../nbs/50_commands.ipynb #b582e13c
-GO_ON = dict(deepgp_train='go on with --resume', deepgp_segment='what is there is complete; with --force the same command does all of it',
-             deepgp_bench='nothing was kept', deepgp_demo='nothing was kept')
+AFTER_INTERRUPT = dict(
+    deepgp_train='continue with --resume', deepgp_bench='nothing was kept', deepgp_demo='nothing was kept',
+    deepgp_segment='what is there is complete; with --force the same command does all of it again')
 
 def _sentences(f):
-    "What a user can mend becomes one sentence and exit status 1, an interrupt one and 130; errors of ours keep their stack trace"
+    """What a user can fix becomes one sentence and exit status 1, an interrupt one and 130; errors of ours keep their
+    stack trace"""
+    after = AFTER_INTERRUPT.get(f.__name__, 'what is done is kept, and the same command continues from here')
     @wraps(f)
     def inner(*args, **kwargs):
-        with as_command(f.__name__, GO_ON.get(f.__name__, 'what is done is kept, and the same command goes on from here')): return f(*args, **kwargs)
+        with as_command(f.__name__, after): return f(*args, **kwargs)
     return inner
 
 def _check_folders(**folders):
     "Refuse folders for results in which nothing can be written, before any work begins"
     from deepgp_fss.base import writable
     for option, folder in folders.items():
-        if folder is not None and not writable(folder): raise ValueError(f'{folder} cannot be written: choose another --{option}.')
+        if folder is not None and not writable(folder):
+            raise ValueError(f'{folder} cannot be written: choose another --{option}.')
 
 # %% ../nbs/50_commands.ipynb #c02147f8
 @call_parse
@@ -62,13 +67,16 @@ def deepgp_data(
     name:Param('the data set: pascal, coco, folder or shapes', str),
     root:Param('the folder it is in; shapes needs none', str, opt=False, nargs='?')=None,
     sbd:Param('build pascal: the folder of SBD', str)=None,
-    masks:Param('coco: full (all polygons, crowds ignored; nearest to published lists) or compat (first polygon of each object)', str)='full',
+    masks:Param('coco: full (all polygons, crowds ignored; nearest to published lists) or compat (first polygon of '
+                'each object)', str)='full',
     split:Param('coco: interleaved (the paper) or contiguous', str)='interleaved',
     train_list:Param('pascal: pfenet (5,953 images), aug (10,582) or a list file', str)='pfenet',
     part:Param('check: this is only a part of the data set, so do not compare counts', store_true)=False,
-    foreground:Param('folder, one class to each: numbers in the masks that are objects, such as 1 or 1,3, if the masks do not say so themselves', str)=None,
+    foreground:Param('folder, one class to each: numbers in the masks that are objects, such as 1 or 1,3, if the '
+                     'masks do not tell by themselves', str)=None,
     ignore:Param('folder, one class to each: numbers in the masks that are not to be counted', str)=None,
-    threshold:Param('folder, one class to each: masks have soft edges, and what is at least so light is the object, such as 128', str)=None,
+    threshold:Param('folder, one class to each: masks have soft edges, and values of at least this are the object, '
+                    'such as 128', str)=None,
     min_area:Param('info: pixels of a class that make an image count for it; default 2048, for shapes 144', int)=None,
     workers:Param('threads; default: one per core', int)=None,
     out:Param('info: folder for the contact sheet; default: figures/ of the project', str)=None,
@@ -78,27 +86,31 @@ def deepgp_data(
     for option, value in (('workers', workers), ('min_area', min_area)):
         if value is not None and value < 1: raise ValueError(f'{option} must be at least 1, but it is {value}.')
     if what not in jobs: raise ValueError(f'there is no job {what!r}: choose build, check or info.')
-    if name != 'shapes' and root is None: raise ValueError(f'{name} needs the folder it is in: deepgp_data {what} {name} FOLDER.')
+    if name != 'shapes' and root is None:
+        raise ValueError(f'{name} needs the folder it is in: deepgp_data {what} {name} FOLDER.')
     _check_folders(out=out)
-    options = dict(train_list=train_list, masks=masks, split=split, foreground=foreground, ignore=ignore, threshold=threshold)
-    jobs[what](name=name, root=root, sbd=sbd, masks=masks, part=part, min_area=min_area, workers=workers, out=out, options=options)
+    options = dict(train_list=train_list, masks=masks, split=split, foreground=foreground, ignore=ignore,
+                   threshold=threshold)
+    jobs[what](name=name, root=root, sbd=sbd, masks=masks, part=part, min_area=min_area, workers=workers, out=out,
+               options=options)
 
 # %% ../nbs/50_commands.ipynb #b007c1e6
 def _build(name, root, sbd, masks, workers, **_):
-    from deepgp_fss.prepare import build_coco, build_pascal
+    "Label maps, where a data set comes without them"
+    from deepgp_fss.prepare import build_coco, build_pascal, coco_gaps
     if name == 'pascal':
         if sbd is None: raise ValueError('building the label maps of PASCAL needs SBD as well: --sbd FOLDER.')
         folder, made, total = build_pascal(root, sbd, workers)
         print(f'{folder}: {total:,} label maps, {made:,} of them made now')
     elif name == 'coco':
-        for split, (folder, made, total) in build_coco(root, masks=masks, workers=workers).items():
+        for folder, made, total in build_coco(root, masks=masks, workers=workers).values():
             print(f'{folder}: {total:,} label maps, {made:,} of them made now')
-        from deepgp_fss.prepare import coco_gaps
         for sentence in sum(coco_gaps(root, masks), []): print(sentence)
     else: raise ValueError(f'there is nothing to build for {name!r}: choose pascal or coco.')
 
 # %% ../nbs/50_commands.ipynb #ed0c47d7
 def _check(name, root, part, workers, options, **_):
+    "Every file, and what is wrong with it"
     from deepgp_fss.prepare import check_data
     lines, wrong = check_data(name, root, part, workers, **options)
     print('\n'.join(lines))
@@ -108,14 +120,15 @@ def _check(name, root, part, workers, options, **_):
 
 # %% ../nbs/50_commands.ipynb #206b4951
 def _info(name, root, min_area, out, options, **_):
+    "Counts, folds and contact sheets"
     import matplotlib.pyplot as plt
     from deepgp_fss.datasets import MIN_AREA, FewShotData
-    from deepgp_fss.prepare import all_sets, contact_sheet, describe
+    from deepgp_fss.prepare import all_sets, coco_gaps, contact_sheet, describe
     from deepgp_fss.visualize import save_fig
     min_area = min_area or (144 if name == 'shapes' else MIN_AREA)
     if name == 'coco':
-        from deepgp_fss.prepare import coco_gaps
-        print('\n'.join([f'{options["split"]} split, {options["masks"]} masks', *sum(coco_gaps(root, options['masks']), [])]))
+        gaps = sum(coco_gaps(root, options['masks']), [])
+        print('\n'.join([f'{options["split"]} split, {options["masks"]} masks', *gaps]))
     for key, images, folds in all_sets(name, root, **options):
         print(describe(images, folds, min_area))
         data = FewShotData(images, tuple(range(1, len(images.classes) + 1)), min_area)
@@ -128,13 +141,16 @@ def _value(kind):
     "A parser of one option, from the type in a dataclass"
     if kind is bool:
         def yes_or_no(text):
-            if text.lower() not in ('true', 'false', 'yes', 'no', '1', '0'): raise argparse.ArgumentTypeError(f'say true or false, not {text!r}')
+            if text.lower() not in ('true', 'false', 'yes', 'no', '1', '0'):
+                raise argparse.ArgumentTypeError(f'say true or false, not {text!r}')
             return text.lower() in ('true', 'yes', '1')
         return yes_or_no
     if kind is tuple:
         def numbers(text):
             try: return tuple(int(t) for t in text.split(','))
-            except ValueError: raise argparse.ArgumentTypeError(f'give whole numbers separated by commas, such as 32,16, not {text!r}') from None
+            except ValueError:
+                raise argparse.ArgumentTypeError('give whole numbers separated by commas, such as 32,16, '
+                                                 f'not {text!r}') from None
         return numbers
     return kind
 
@@ -142,13 +158,21 @@ def _add_settings(parser, cls):
     "An option for every field of a dataclass, explained by its comment"
     group, comments = parser.add_argument_group(f'settings of {cls.__name__}'), docments(cls)
     for f in fields(cls):
+        if f.type is dict: _learner_options(group, argparse.SUPPRESS); continue
         says = (comments[f.name] or '').replace('%', '%%')
-        group.add_argument(f'--{f.name}', type=_value(f.type), default=argparse.SUPPRESS, metavar=f.name.upper(), help=says)
+        group.add_argument(f'--{f.name}', type=_value(f.type), default=argparse.SUPPRESS, metavar=f.name.upper(),
+                           help=says)
+
+def _learner_options(group, default):
+    group.add_argument('--learner_options', nargs='*', default=default, metavar='NAME=VALUE',
+                       help='what only this learner has, such as temperature=10 or n=5')
 
 def _cache_options(parser):
     group = parser.add_argument_group('kept features of a frozen backbone')
-    group.add_argument('--cache_dir', help="where they are kept; default: features/ in the user's cache folder, or in $DEEPGP_FSS_CACHE")
-    group.add_argument('--cache_limit', type=float, default=50., help='largest size of all that is kept there, in GB (default 50)')
+    group.add_argument('--cache_dir', help="where they are kept; default: features/ in the user's cache folder, "
+                                           'or in $DEEPGP_FSS_CACHE')
+    group.add_argument('--cache_limit', type=float, default=50.,
+                       help='largest size of all that is kept there, in GB (default 50)')
 
 def _data_options(parser):
     group = parser.add_argument_group('data')
@@ -158,32 +182,69 @@ def _data_options(parser):
     group.add_argument('--data', nargs='*', default=[], metavar='NAME=VALUE',
                        help='other options of the data set, such as min_images=6 or train_list=aug')
 
+# %% ../nbs/50_commands.ipynb #620ec04a
+def _pairs(option, words, kinds=(int,)):
+    "Names and values from words such as n=5; a value is text unless one of `kinds` can read it"
+    values = {}
+    for word in words:
+        name, found, value = word.partition('=')
+        if not found: raise ValueError(f'--{option} takes NAME=VALUE, not {word!r}.')
+        values[name] = _read(value, kinds)
+    return values
+
+def _read(text, kinds):
+    for kind in kinds:
+        try: return kind(text)
+        except ValueError: pass
+    return text
+
 def _data(args, data=None):
     "Arguments of `open_data` from the command line, over those of a run"
-    data = dict(data or {}) if args.dataset in (None, (data or {}).get('name')) else {}
-    data |= {k: v for k, v in (('name', args.dataset), ('root', args.root), ('fold', args.fold)) if v is not None}
-    for pair in args.data:
-        name, found, value = pair.partition('=')
-        if not found: raise ValueError(f'--data takes NAME=VALUE, not {pair!r}.')
-        data[name] = int(value) if value.lstrip('-').isdigit() else value
-    return dict(name='shapes') | data
+    of_run = data or {}
+    named = dict(name=args.dataset, root=args.root, fold=args.fold)
+    same = args.dataset is None or args.dataset == of_run.get('name')
+    return (dict(name='shapes') | (of_run if same else {}) | {k: v for k, v in named.items() if v is not None}
+            | _pairs('data', args.data))
+
+def _check_learner(name, options):
+    "Refuse options that a learner does not have, or that are settings of the model"
+    settings = {f.name for f in fields(ModelConfig)}
+    known = [option for option in signature(LEARNERS[name]).parameters if option not in settings]
+    if unknown := sorted(set(options) - set(known)):
+        there_are = f'choose among {", ".join(known)}' if known else 'it has none'
+        raise ValueError(f'The learner {name!r} has no option {", ".join(unknown)}: {there_are}.')
+
+def _learner_settings(args):
+    "Options of the learner: numbers where they are numbers"
+    return _pairs('learner_options', args.learner_options, (int, float))
 
 # %% ../nbs/50_commands.ipynb #7538ef02
 def _run_config(args):
     "The configuration that the options ask for; with --resume, that of the run in --out with what is given now on top"
-    given = {cls: {f.name: getattr(args, f.name) for f in fields(cls) if f.name in args} for cls in (Recipe, ModelConfig)}
+    if 'learner_options' in args: args.learner_options = _learner_settings(args)
+    recipe, model = (_given(args, cls) for cls in (Recipe, ModelConfig))
     saved = Path(args.out or '.')/'config.json'
-    if args.resume and args.out and not args.recipe and saved.exists():
-        from deepgp_fss.base import read_json
-        about = read_json(saved)
-        try: run = RunConfig.from_dict(about.get('config'))
-        except ValueError as e: raise ValueError(f'{saved} cannot be used ({str(e).rstrip(".")}): choose another --out.') from None
-        config = replace(run, data=_data(args, run.data), weights=args.weights or run.weights,
-                         model=replace(run.model, **given[ModelConfig]), recipe=replace(run.recipe, **given[Recipe]))
-        check_recipe(config.recipe, config.model)
-        return config
-    data = _data(args)
-    return make_config(args.recipe or ('shapes' if data['name'] == 'shapes' else 'paper'), data, args.weights, **given[Recipe], **given[ModelConfig])
+    if not (args.resume and args.out and not args.recipe and saved.exists()):
+        data = _data(args)
+        preset = args.recipe or ('shapes' if data['name'] == 'shapes' else 'paper')
+        return make_config(preset, data, args.weights, **recipe, **model)
+    run = _saved_config(saved)
+    config = replace(run, data=_data(args, run.data), weights=args.weights or run.weights,
+                     model=replace(run.model, **model), recipe=replace(run.recipe, **recipe))
+    check_recipe(config.recipe, config.model)
+    return config
+
+def _given(args, cls):
+    "Fields of a dataclass that stand on the command line"
+    return {f.name: getattr(args, f.name) for f in fields(cls) if f.name in args}
+
+def _saved_config(path):
+    "The configuration of the run whose config.json this is"
+    from deepgp_fss.base import read_json
+    about = read_json(path)
+    try: return RunConfig.from_dict(about.get('config'))
+    except ValueError as e:
+        raise ValueError(f'{path} cannot be used ({str(e).rstrip(".")}): choose another --out.') from None
 
 # %% ../nbs/50_commands.ipynb #1a0ea81b
 @_sentences
@@ -191,32 +252,43 @@ def deepgp_train(
     args:list=None, # words of the command line; None: those of this process
 ):
     "Train a model: the paper's recipe, unless told otherwise"
+    args = _train_parser().parse_args(args)
+    config = _run_config(args)
+    if args.show: print(json.dumps(config.to_dict(), indent=1)); return
+    if args.out is None: raise ValueError('a run needs a folder. Give --out FOLDER.')
+    if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
+    if args.picture_every < 0 or args.workers < 0: raise ValueError('picture_every and workers must be 0 or more.')
+    _check_limit(args)
+    from deepgp_fss.training import train
+    _check_learner(config.model.learner, config.model.learner_options)
+    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu,
+                 download=args.download, features=dict(folder=args.cache_dir, limit=args.cache_limit))
+    if done is None:
+        print('deepgp_train: stopped as asked, after saving; continue with --resume.', file=sys.stderr)
+        sys.exit(130)
+    print(f'{done}; a page about the run: {done.parent/"report.md"}')
+
+def _train_parser():
     parser = argparse.ArgumentParser('deepgp_train', description=deepgp_train.__doc__, allow_abbrev=False)
-    parser.add_argument('--out', help='folder of the run')
-    parser.add_argument('--recipe', default=None, help=f'{", ".join(RECIPES)}; default: paper, for the data set shapes: shapes')
-    parser.add_argument('--weights', help="of the backbone: a file, 'imagenet' for those in torchvision's cache, or 'random'")
-    parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
-    parser.add_argument('--resume', action='store_true', help='go on with the run in --out, with its settings; more --iterations than before extend it')
-    parser.add_argument('--show', action='store_true', help='print the resolved configuration, and stop')
-    parser.add_argument('--workers', type=int, default=0, help='processes that load episodes, for each process that trains')
-    parser.add_argument('--checkpoint_every', type=int, default=500, help='steps')
-    parser.add_argument('--picture_every', type=int, default=1000, help='steps; 0: no pictures')
-    parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
+    add = parser.add_argument
+    add('--out', help='folder of the run')
+    add('--recipe', default=None, help=f'{", ".join(RECIPES)}; default: paper, for the data set shapes: shapes')
+    add('--weights', help="of the backbone: a file, 'imagenet' for those in torchvision's cache, or 'random'")
+    add('--download', action='store_true', help='fetch the weights if they are not in the cache')
+    add('--resume', action='store_true',
+        help='continue the run in --out, with its settings; more --iterations than before extend it')
+    add('--show', action='store_true', help='print the resolved configuration, and stop')
+    add('--workers', type=int, default=0, help='processes that load episodes, for each process that trains')
+    add('--checkpoint_every', type=int, default=500, help='steps')
+    add('--picture_every', type=int, default=1000, help='steps; 0: no pictures')
+    add('--cpu', action='store_true', help='do not use a GPU')
     _cache_options(parser)
     _data_options(parser)
     for cls in (Recipe, ModelConfig): _add_settings(parser, cls)
-    args = parser.parse_args(args)
-    config = _run_config(args)
-    if args.show: print(json.dumps(config.to_dict(), indent=1)); return
-    if args.out is None: raise ValueError('where shall the run go? Give --out FOLDER.')
-    if args.checkpoint_every < 1: raise ValueError('checkpoint_every must be at least 1.')
-    if args.picture_every < 0 or args.workers < 0: raise ValueError('picture_every and workers must be 0 or more.')
+    return parser
+
+def _check_limit(args):
     if not args.cache_limit >= 0: raise ValueError(f'--cache_limit must be 0 or more, but it is {args.cache_limit}.')
-    from deepgp_fss.training import train
-    done = train(config, args.out, args.resume, args.workers, args.checkpoint_every, args.picture_every, cpu=args.cpu, download=args.download,
-                 features=dict(folder=args.cache_dir, limit=args.cache_limit))
-    if done is None: print('deepgp_train: stopped as asked, after saving; go on with --resume.', file=sys.stderr); sys.exit(130)
-    print(f'{done}; a page about the run: {done.parent/"report.md"}')
 
 # %% ../nbs/50_commands.ipynb #23875580
 EPISODES = dict(pascal=5000, coco2pascal=5000, coco=20_000, folder=1000, shapes=1000)  # the first three as in the paper
@@ -226,47 +298,17 @@ def deepgp_eval(
     args:list=None, # words of the command line; None: those of this process
 ):
     "Evaluate trained models on held-out classes"
-    parser = argparse.ArgumentParser('deepgp_eval', description=deepgp_eval.__doc__, allow_abbrev=False)
-    parser.add_argument('models', nargs='*', help="folders of runs, checkpoints, or a bundled model ('shapes')")
-    parser.add_argument('--learner', choices=list(LEARNERS), help='instead of a trained model: a frozen backbone with this learner, and nothing trained')
-    parser.add_argument('--backbone', default='resnet50', help='with --learner: a ResNet or timm:NAME')
-    parser.add_argument('--weights', help="with --learner: weights of the backbone, a file or 'imagenet'")
-    parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
-    parser.add_argument('--levels', type=int, help='with --learner: only so many of the deep maps, the finest')
-    parser.add_argument('--shots', nargs='+', type=int, help='numbers of shots; default: that of the training')
-    parser.add_argument('--episodes', type=int, help='how many; default 5000 for PASCAL, 20000 for COCO, else 1000')
-    parser.add_argument('--seed', type=int, default=0, help='of the episodes')
-    parser.add_argument('--size', type=int, help='side of the window; default: that of the training')
-    parser.add_argument('--queries', type=int, default=1, help='queries for each support set; more than one changes the protocol')
-    parser.add_argument('--out', help='folder; default: eval/ in the folder of the model, or here if it has none')
-    parser.add_argument('--list', help='read the episodes from this file')
-    parser.add_argument('--write_list', help='write the list of episodes to this file, and stop')
-    parser.add_argument('--table', help="print ours beside the paper's: pascal, coco, transfer, shots, ablation or kernels")
-    parser.add_argument('--format', default='text', choices=['text', 'markdown', 'csv', 'latex'], help='of the table')
-    parser.add_argument('--plot', help='save mIoU by number of shots as a picture in this folder')
-    parser.add_argument('--plain', action='store_true', help='scores only, do not judge the uncertainty')
-    parser.add_argument('--workers', type=int, default=0, help='processes that load episodes')
-    parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
-    parser.add_argument('--cache', action='store_true', help='keep the features of the backbone on disk; worth it if models share a frozen one')
-    _cache_options(parser)
-    _data_options(parser)
-    args = parser.parse_args(args)
-    for option in ('queries', 'episodes', 'size'):
-        if getattr(args, option) is not None and getattr(args, option) < 1: raise ValueError(f'{option} must be at least 1, but it is {getattr(args, option)}.')
-    if args.shots and min(args.shots) < 1: raise ValueError('shots must be at least 1.')
-    if args.seed < 0 or args.workers < 0: raise ValueError('seed and workers must be 0 or more.')
-    if args.models and (args.weights or args.levels or args.backbone != 'resnet50'): raise ValueError('--backbone, --weights and --levels belong to --learner, not to trained models.')
-    if not args.cache_limit >= 0: raise ValueError(f'--cache_limit must be 0 or more, but it is {args.cache_limit}.')
-    _check_folders(out=args.out, plot=args.plot)
-    if args.write_list and Path(args.write_list).is_dir(): raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
-    if args.table not in (None, 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'): raise ValueError(f'there is no table {args.table!r}.')
-    if bool(args.models) == bool(args.learner): raise ValueError('what shall be evaluated? Name trained models, or a --learner to use without training.')
+    args = _eval_parser().parse_args(args)
+    _check_eval(args)
+    candidates = [_trained(name) for name in args.models] if args.models else [_untrained(args)]
+    results = [result for candidate in candidates for result in _evaluate_one(candidate, args)]
+    if results: _show_results(results, args)
+
+def _show_results(results, args):
+    "All results in a picture and in a table, if these are asked for"
     import matplotlib.pyplot as plt
     from deepgp_fss.paper import as_csv, as_latex, as_markdown, as_text, ours_beside, shots_figure
     from deepgp_fss.visualize import save_fig
-    loaded = [_load_run(name) for name in args.models] if args.models else [_untrained(args)]
-    results = [r for one in loaded for r in _evaluate_one(*one, args)]
-    if not results: return
     if args.plot:
         fig = shots_figure(results, beside=not ours_beside('shots', results)['apart'])
         print(save_fig(fig, 'shots', args.plot))
@@ -275,8 +317,61 @@ def deepgp_eval(
         write = dict(text=as_text, markdown=as_markdown, csv=as_csv, latex=as_latex)[args.format]
         print(write(ours_beside(args.table, results)))
 
+# %% ../nbs/50_commands.ipynb #cdecc96a
+def _eval_parser():
+    parser = argparse.ArgumentParser('deepgp_eval', description=deepgp_eval.__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add('models', nargs='*', help="folders of runs, checkpoints, or a bundled model ('shapes')")
+    add('--learner', choices=list(LEARNERS),
+        help='instead of a trained model: a frozen backbone with this learner, and nothing trained')
+    _learner_options(parser, [])
+    add('--backbone', default='resnet50', help='with --learner: a ResNet or timm:NAME')
+    add('--weights', help="with --learner: weights of the backbone, a file or 'imagenet'")
+    add('--download', action='store_true', help='fetch the weights if they are not in the cache')
+    add('--levels', type=int, help='with --learner: only so many of the deep maps, the finest')
+    add('--shots', nargs='+', type=int, help='numbers of shots; default: that of the training')
+    add('--episodes', type=int, help='how many; default 5000 for PASCAL, 20000 for COCO, else 1000')
+    add('--seed', type=int, default=0, help='of the episodes')
+    add('--size', type=int, help='side of the window; default: that of the training')
+    add('--queries', type=int, default=1, help='queries for each support set; more than one changes the protocol')
+    add('--out', help='folder; default: eval/ in the folder of the model, or here if it has none')
+    add('--list', help='read the episodes from this file')
+    add('--write_list', help='write the list of episodes to this file, and stop')
+    add('--table', help=f"print ours beside the paper's: {', '.join(_TABLES[:-1])} or {_TABLES[-1]}")
+    add('--format', default='text', choices=['text', 'markdown', 'csv', 'latex'], help='of the table')
+    add('--plot', help='save mIoU by number of shots as a picture in this folder')
+    add('--plain', action='store_true', help='scores only, do not judge the uncertainty')
+    add('--workers', type=int, default=0, help='processes that load episodes')
+    add('--cpu', action='store_true', help='do not use a GPU')
+    add('--cache', action='store_true',
+        help='keep the features of the backbone on disk; worth it if models share a frozen one')
+    _cache_options(parser)
+    _data_options(parser)
+    return parser
+
+_TABLES = 'pascal', 'coco', 'transfer', 'shots', 'ablation', 'kernels'
+
+def _check_eval(args):
+    "Refuse options that make no sense, before anything is loaded"
+    for option in ('queries', 'episodes', 'size'):
+        value = getattr(args, option)
+        if value is not None and value < 1: raise ValueError(f'{option} must be at least 1, but it is {value}.')
+    if args.shots and min(args.shots) < 1: raise ValueError('shots must be at least 1.')
+    if args.seed < 0 or args.workers < 0: raise ValueError('seed and workers must be 0 or more.')
+    if args.models and (args.weights or args.levels or args.learner_options or args.backbone != 'resnet50'):
+        raise ValueError('--backbone, --weights, --levels and --learner_options belong to --learner, '
+                         'not to trained models.')
+    _check_limit(args)
+    _check_folders(out=args.out, plot=args.plot)
+    if args.write_list and Path(args.write_list).is_dir():
+        raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
+    if args.table not in (None, *_TABLES): raise ValueError(f'there is no table {args.table!r}.')
+    if bool(args.models) == bool(args.learner):
+        raise ValueError('there is nothing to evaluate, or too much. Name trained models, or a --learner to use '
+                         'without training.')
+
 # %% ../nbs/50_commands.ipynb #801b3515
-class Judged(NamedTuple):
+class Candidate(NamedTuple):
     "Something to evaluate"
     model:object      # a network, in evaluation mode
     name:str          # for the folder of its results
@@ -286,13 +381,7 @@ class Judged(NamedTuple):
     digest:str        # of its weights
     out:Path          # where its results go by default
 
-def _asked(args):
-    "Options of a command that change its numbers, as they were given"
-    given = {k: getattr(args, k) for k in ('dataset', 'root', 'fold', 'size', 'list') if getattr(args, k) is not None}
-    words = [f'--{k} {v}' for k, v in given.items()] + (['--data ' + ' '.join(args.data)] if args.data else []) + (['--cache'] if args.cache else []) + ([f'--queries {args.queries}'] if args.queries > 1 else [])
-    return ''.join(f' {w}' for w in words)
-
-def _load_run(name):
+def _trained(name):
     "A trained model"
     from deepgp_fss.model import load_checkpoint
     from deepgp_fss.segmenter import bundled
@@ -303,63 +392,111 @@ def _load_run(name):
     model = load_checkpoint(path)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     title, words, out = (name, name, Path('eval')) if own else (path.parent.name, str(path), path.parent/'eval')
-    return Judged(model, title, words, asdict(model.config), model.info.get('run') or {}, digest, out)
+    return Candidate(model, title, words, asdict(model.config), model.info.get('run') or {}, digest, out)
 
 def _untrained(args):
     "A frozen backbone with a learner that needs no training"
-    if args.weights is None: raise ValueError("a learner without training needs a trained backbone: --weights FILE, or --weights imagenet.")
+    if args.weights is None:
+        raise ValueError('a learner without training needs a trained backbone: --weights FILE, or --weights imagenet.')
+    options = _learner_settings(args)
     from deepgp_fss.features import trunk_digest
     from deepgp_fss.training_free import TrainingFree
-    model = TrainingFree.from_backbone(args.backbone, args.weights, args.download, learner=args.learner, levels=args.levels)
-    words = f'--learner {args.learner} --backbone {args.backbone} --weights {args.weights}' + (f' --levels {args.levels}' if args.levels else '')
+    _check_learner(args.learner, options)
+    model = TrainingFree.from_backbone(args.backbone, args.weights, args.download, learner=args.learner,
+                                       levels=args.levels, **options)
     about = dict(learner=args.learner, backbone=args.backbone, levels=args.levels, trained=False)
-    name, digest = f'untrained_{args.learner}' + (f'_levels{args.levels}' if args.levels else ''), json.dumps(about) + trunk_digest(model.encoder)
-    return Judged(model, name, words, about, {}, digest, Path('eval'))
+    name = f'untrained_{args.learner}'
+    words = f'--learner {args.learner} --backbone {args.backbone} --weights {args.weights}'
+    if args.levels: name, words = f'{name}_levels{args.levels}', f'{words} --levels {args.levels}'
+    if options:
+        about['learner_options'] = options
+        name = '_'.join([name, *(f'{k}{v}' for k, v in options.items())])
+        words = ' '.join([words, '--learner_options', *(f'{k}={v}' for k, v in options.items())])
+    return Candidate(model, name, words, about, {}, json.dumps(about) + trunk_digest(model.encoder), Path('eval'))
+
+def _asked(args):
+    "Options of a command that change its numbers, as they were given"
+    values = {k: getattr(args, k) for k in ('dataset', 'root', 'fold', 'size', 'list')}
+    words = [f'--{k} {v}' for k, v in values.items() if v is not None]
+    if args.data: words.append('--data ' + ' '.join(args.data))
+    if args.cache: words.append('--cache')
+    if args.queries > 1: words.append(f'--queries {args.queries}')
+    return ''.join(f' {w}' for w in words)
 
 # %% ../nbs/50_commands.ipynb #55be3bc0
-def _evaluate_one(model, name, words, about, run, digest, out, args):
+def _evaluate_one(candidate, args):
     "Results of one model, for each number of shots"
-    import matplotlib.pyplot as plt
     from accelerate import PartialState
     from deepgp_fss.datasets import open_data
-    from deepgp_fss.episodes import Episodes, read_episodes, write_episodes
-    from deepgp_fss.evaluation import describe_result, evaluate, evaluation_key, finish, opened_data, reliability_figure, summarise
+    from deepgp_fss.episodes import write_episodes
+    from deepgp_fss.evaluation import describe_result
     from deepgp_fss.features import keep_features
-    from deepgp_fss.base import locked, write_figure, write_json
     from deepgp_fss.model import for_prediction
-    from deepgp_fss.paper import trained_as
-    state = PartialState(cpu=args.cpu)
-    data, recipe = _data(args, run.get('data')), run.get('recipe', {})
+    state, recipe = PartialState(cpu=args.cpu), candidate.run.get('recipe', {})
+    data = _data(args, candidate.run.get('data'))
     fold = open_data(**data)
     size = args.size or recipe.get('size') or (96 if data['name'] == 'shapes' else 448)
-    keep = args.cache and not args.write_list
-    features = keep_features(model.encoder.to(state.device), fold.test, size, state, args.cache_dir, args.cache_limit) if keep else None
-    model, results = for_prediction(model).to(state.device), []
-    for K in args.shots or [recipe.get('shots', 5)]:
-        draws = read_episodes(args.list, fold.test, args.queries) if args.list else None
-        if draws and len(draws[0].supports) != K: raise ValueError(f'{args.list} has episodes of {len(draws[0].supports)} shot(s), not {K}.')
-        if draws and args.episodes and len(draws) < args.episodes: raise ValueError(f'{args.list} has {len(draws):,} episode(s), and --episodes asks for {args.episodes:,}.')
-        n = min(args.episodes or EPISODES[data['name']], len(draws) if draws else 10**9)
-        episodes = Episodes(fold.test, K, size, args.seed, n, train=False, queries=args.queries, draws=draws, features=features)
+    features, results = None, []
+    if args.cache and not args.write_list:
+        encoder = candidate.model.encoder.to(state.device)
+        features = keep_features(encoder, fold.test, size, state, args.cache_dir, args.cache_limit)
+    model = for_prediction(candidate.model).to(state.device)
+    for shots in args.shots or [recipe.get('shots', 5)]:
+        episodes = _episodes(args, data, fold, shots, size, features)
         if args.write_list: print(write_episodes(args.write_list, episodes)); return []
-        key = evaluation_key(episodes, fold.title, digest, args.list)
-        folder = Path(args.out or out)/f'{name}_{data["name"]}_fold{data.get("fold", 0)}_{K}shot_seed{args.seed}'
-        with locked(folder) if state.is_main_process else nullcontext():
-            evaluate(model, episodes, folder, key, not args.plain, args.workers, state.process_index, state.num_processes)
-            state.wait_for_everyone()
-            if not state.is_main_process: continue
-            rows = finish(folder, key, episodes, not args.plain)
-            command = f'deepgp_eval {words} --shots {K} --episodes {n} --seed {args.seed}{_asked(args)}'
-            title = f'{fold.title}, {fold.part}' if fold.part else fold.title
-            result = summarise(rows, fold.test.classes, fold.test.images.classes, data=title, part=fold.part, opened=opened_data(data, fold.test), fold=data.get('fold', 0),
-                               shots=K, seed=args.seed, size=size, queries=args.queries, list=args.list, features=key['features'], checkpoint=digest, model=about,
-                               trained=trained_as(run), command=command)
-            write_json(folder/'result.json', result)
-            if args.plain: (folder/'reliability.png').unlink(missing_ok=True)  # of an earlier evaluation that judged it
-            else: fig = reliability_figure(rows); write_figure(folder/'reliability.png', fig, dpi=90); plt.close(fig)
+        result = _evaluate_shots(candidate, model, data, fold, episodes, args, state)
+        if result is None: continue  # another process reports
         print(describe_result(result))
         results.append(result)
     return results
+
+def _episodes(args, data, fold, shots, size, features):
+    "The episodes that are asked for, drawn or from a list"
+    from deepgp_fss.episodes import Episodes, read_episodes
+    n, draws = args.episodes or EPISODES.get(data['name'], 1000), None
+    if args.list:
+        draws = read_episodes(args.list, fold.test, args.queries)
+        listed = len(draws[0].supports)
+        if listed != shots: raise ValueError(f'{args.list} has episodes of {listed} shot(s), not {shots}.')
+        if args.episodes and len(draws) < args.episodes:
+            raise ValueError(f'{args.list} has {len(draws):,} episode(s), and --episodes asks for {args.episodes:,}.')
+        n = min(n, len(draws))
+    return Episodes(fold.test, shots, size, args.seed, n, train=False, queries=args.queries, draws=draws,
+                    features=features)
+
+def _evaluate_shots(candidate, model, data, fold, episodes, args, state):
+    "The result at one number of shots, which is also written down; None in processes that only help"
+    from deepgp_fss.base import locked, write_json
+    from deepgp_fss.evaluation import evaluate, evaluation_key, finish, opened_data, summarise
+    from deepgp_fss.paper import trained_as
+    c, e, number = candidate, episodes, data.get('fold', 0)
+    key = evaluation_key(e, fold.title, c.digest, args.list)
+    folder = Path(args.out or c.out)/f'{c.name}_{data["name"]}_fold{number}_{e.shots}shot_seed{e.seed}'
+    with locked(folder) if state.is_main_process else nullcontext():
+        evaluate(model, e, folder, key, not args.plain, args.workers, state.process_index, state.num_processes)
+        state.wait_for_everyone()
+        if not state.is_main_process: return None
+        rows = finish(folder, key, e, not args.plain)
+        result = summarise(
+            rows, fold.test.classes, fold.test.images.classes,
+            data=f'{fold.title}, {fold.part}' if fold.part else fold.title, part=fold.part,
+            opened=opened_data(data, fold.test), fold=number, shots=e.shots, seed=e.seed, size=e.size,
+            queries=e.queries, list=args.list, features=key['features'], checkpoint=c.digest, model=c.about,
+            trained=trained_as(c.run),
+            command=f'deepgp_eval {c.words} --shots {e.shots} --episodes {len(e)} --seed {e.seed}{_asked(args)}')
+        write_json(folder/'result.json', result)
+        _draw_reliability(folder/'reliability.png', rows, args.plain)
+    return result
+
+def _draw_reliability(path, rows, plain):
+    "The picture of the uncertainty; without it, that of an earlier evaluation goes"
+    import matplotlib.pyplot as plt
+    from deepgp_fss.base import write_figure
+    from deepgp_fss.evaluation import reliability_figure
+    if plain: path.unlink(missing_ok=True); return
+    fig = reliability_figure(rows)
+    write_figure(path, fig, dpi=90)
+    plt.close(fig)
 
 # %% ../nbs/50_commands.ipynb #bffba9ec
 @_sentences
@@ -367,48 +504,75 @@ def deepgp_segment(
     args:list=None, # words of the command line; None: those of this process
 ):
     "Segment a class in photographs, from a few of them with masks"
-    parser = argparse.ArgumentParser('deepgp_segment', description=deepgp_segment.__doc__, allow_abbrev=False)
-    parser.add_argument('--support', required=True, help='folder of photographs with masks: cat.jpg and cat.png, or images/ and masks/')
-    parser.add_argument('--query', required=True, nargs='+', help='photographs to segment: files, or folders')
-    parser.add_argument('--out', required=True, help='folder for masks, overlays, maps of the variance and summary.json')
-    parser.add_argument('--model', help="a checkpoint, the folder of a run, or a bundled model (default 'shapes', which knows no photographs)")
-    parser.add_argument('--weights', help="instead of a model: weights of a backbone, a file or 'imagenet', to be used without training")
-    parser.add_argument('--backbone', default='resnet50', help='with --weights: a ResNet or timm:NAME')
-    parser.add_argument('--download', action='store_true', help='fetch the weights if they are not in the cache')
-    parser.add_argument('--classes', nargs='+', metavar='NAME', help='names of the labels 1, 2, ... in the masks, for the summary')
-    parser.add_argument('--foreground', nargs='+', metavar='LABEL', help='numbers in the masks that are objects, if the masks do not say so themselves; all others are background')
-    parser.add_argument('--ignore', nargs='+', metavar='LABEL', help='numbers in the masks that are not to be counted')
-    parser.add_argument('--threshold', metavar='NUMBER', help='masks with soft edges: what is at least so light is the object, such as 128')
-    parser.add_argument('--size', type=int, help='longer side of the images the model sees; default: that of its training')
-    parser.add_argument('--batch', type=int, default=1, help='photographs at a time')
-    parser.add_argument('--force', action='store_true', help='overwrite results that exist')
-    parser.add_argument('--cpu', action='store_true', help='do not use a GPU')
-    args = parser.parse_args(args)
-    if args.model and args.weights: raise ValueError('a model or the weights of a backbone, not both: give --model or --weights.')
-    if args.batch < 1: raise ValueError('batch must be at least 1.')
-    if not args.weights and (args.download or args.backbone != 'resnet50'): raise ValueError('--backbone and --download belong to --weights.')
-    if len(set(args.classes or [])) < len(args.classes or []): raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
+    args = _segment_parser().parse_args(args)
+    _check_segment(args)
     from deepgp_fss.files import MaskRule
     from deepgp_fss.folders import check_out, find_queries, find_support, segment_files
-    from deepgp_fss.segmenter import FewShotSegmenter
     rule = dict(foreground=args.foreground, ignore=args.ignore, threshold=args.threshold)
-    MaskRule(**rule)
-    pairs, queries, device = find_support(args.support), find_queries(args.query), 'cpu' if args.cpu else None
-    check_out(args.out, [args.support, *(q for q in args.query if Path(q).is_dir())], [*queries, *(p for pair in pairs for p in pair)])
-    if args.weights: segmenter = FewShotSegmenter.training_free(args.weights, args.backbone, 448 if args.size is None else args.size, device, args.download)
-    else: segmenter = FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
+    MaskRule(**rule)  # refuses what makes no sense
+    pairs, queries = find_support(args.support), find_queries(args.query)
+    inputs = [args.support, *(q for q in args.query if Path(q).is_dir())]
+    check_out(args.out, inputs, [*queries, *(path for pair in pairs for path in pair)])
+    segmenter = _segmenter(args)
     segmenter.fit(*zip(*pairs), **rule)
     print(segmenter.understood)
     names = dict(enumerate(args.classes or [], 1))
     unseen = [name for label, name in names.items() if label not in segmenter.labels]
-    if unseen: raise ValueError(f'--classes names {unseen[0]!r}, but no mask shows it: the labels in the masks are {", ".join(map(str, segmenter.labels))}.')
-    summary = segment_files(segmenter, queries, args.out, names, args.force, args.batch, model=args.model or args.weights or 'shapes',
-                            support=[str(image) for image, _ in pairs], masks=segmenter.understood, classes=names)
+    if unseen:
+        raise ValueError(f'--classes names {unseen[0]!r}, but no mask shows it: the labels in the masks are '
+                         f'{", ".join(map(str, segmenter.labels))}.')
+    summary = segment_files(segmenter, queries, args.out, names, args.force, args.batch,
+                            model=args.model or args.weights or 'shapes', support=[str(image) for image, _ in pairs],
+                            masks=segmenter.understood, classes=names)
     bad = [row for row in summary['images'] if 'error' in row]
-    print(f'{args.out}: {len(summary["images"]) - len(bad)} of {len(queries)} photograph(s) segmented; {Path(args.out)/"summary.json"}')
+    done = len(summary['images']) - len(bad)
+    print(f'{args.out}: {done} of {len(queries)} photograph(s) segmented; {Path(args.out)/"summary.json"}')
     for row in bad: print(f'deepgp_segment: {row["error"]}', file=sys.stderr)
     if not summary['finished']: raise KeyboardInterrupt
     if bad: sys.exit(f'deepgp_segment: {len(bad)} file(s) could not be segmented.')
+
+# %% ../nbs/50_commands.ipynb #623ec6b1
+def _segment_parser():
+    parser = argparse.ArgumentParser('deepgp_segment', description=deepgp_segment.__doc__, allow_abbrev=False)
+    add = parser.add_argument
+    add('--support', required=True,
+        help='folder of photographs with masks: cat.jpg and cat.png, or images/ and masks/')
+    add('--query', required=True, nargs='+', help='photographs to segment: files, or folders')
+    add('--out', required=True, help='folder for masks, overlays, maps of the variance and summary.json')
+    add('--model', help="a checkpoint, the folder of a run, or a bundled model (default 'shapes', which knows no "
+                        'photographs)')
+    add('--weights', help="instead of a model: weights of a backbone, a file or 'imagenet', used without training")
+    add('--backbone', default='resnet50', help='with --weights: a ResNet or timm:NAME')
+    add('--download', action='store_true', help='fetch the weights if they are not in the cache')
+    add('--classes', nargs='+', metavar='NAME', help='names of the labels 1, 2, ... in the masks, for the summary')
+    add('--foreground', nargs='+', metavar='LABEL', help='numbers in the masks that are objects, if the masks do not '
+                                                         'tell by themselves; all others are background')
+    add('--ignore', nargs='+', metavar='LABEL', help='numbers in the masks that are not to be counted')
+    add('--threshold', metavar='NUMBER',
+        help='masks with soft edges: values of at least this are the object, such as 128')
+    add('--size', type=int, help='longer side of the images the model sees; default: that of its training')
+    add('--batch', type=int, default=1, help='photographs at a time')
+    add('--force', action='store_true', help='overwrite results that exist')
+    add('--cpu', action='store_true', help='do not use a GPU')
+    return parser
+
+def _check_segment(args):
+    "Refuse options that make no sense, before anything is loaded"
+    if args.model and args.weights:
+        raise ValueError('a model or the weights of a backbone, not both: give --model or --weights.')
+    if args.batch < 1: raise ValueError('batch must be at least 1.')
+    if not args.weights and (args.download or args.backbone != 'resnet50'):
+        raise ValueError('--backbone and --download belong to --weights.')
+    if len(set(args.classes or [])) < len(args.classes or []):
+        raise ValueError(f'--classes names a class twice: {" ".join(args.classes)}.')
+
+def _segmenter(args):
+    "From a model, or from the weights of a backbone"
+    from deepgp_fss.segmenter import FewShotSegmenter
+    device = 'cpu' if args.cpu else None
+    if not args.weights: return FewShotSegmenter.from_pretrained(args.model or 'shapes', args.size, device)
+    size = 448 if args.size is None else args.size
+    return FewShotSegmenter.training_free(args.weights, args.backbone, size, device, args.download)
 
 # %% ../nbs/50_commands.ipynb #779a798f
 @call_parse
@@ -425,25 +589,16 @@ def deepgp_study(
     tables:Param('do not run anything: show what is there', store_true)=False,
 ):
     "Train and evaluate many models that differ in one thing each, and put them into tables"
-    if out is None: raise ValueError('where shall the runs go? Give --out FOLDER.')
-    if episodes < 1 or iterations is not None and iterations < 1: raise ValueError('iterations and episodes must be at least 1.')
-    how = dict(episodes=episodes) | (dict(iterations=iterations) if iterations else {})
+    if out is None: raise ValueError('runs need a folder. Give --out FOLDER.')
+    if episodes < 1 or iterations is not None and iterations < 1:
+        raise ValueError('iterations and episodes must be at least 1.')
     if jobs is not None and jobs < 1: raise ValueError(f'jobs must be at least 1, but it is {jobs}.')
-    if name not in ('shapes', 'photographs'): raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
-    from deepgp_fss.datasets import find_voc
-    from deepgp_fss.evidence import StudyStopped, gather, photographs_study, run_study, shapes_study, study_table
-    from deepgp_fss.base import write_json
-    from deepgp_fss.paper import as_text
-    if name == 'shapes':
-        if root or weights or cache_dir: raise ValueError('--root, --weights and --cache_dir belong to the study of photographs.')
-        study = shapes_study(**how)
-    else:
-        if root is None or weights is None: raise ValueError('photographs needs --root, a data set laid out as PASCAL, and --weights of a ResNet-50.')
-        find_voc(root)
-        if weights != 'imagenet' and not Path(weights).is_file(): raise ValueError(f'there is no weights file {weights}.')
-        _check_folders(cache_dir=cache_dir)
-        study = photographs_study(root, weights, cache_dir, **how)
+    how = dict(episodes=episodes) | (dict(iterations=iterations) if iterations else {})
+    study = _study(name, root, weights, cache_dir, how)
     _check_folders(out=out)
+    from deepgp_fss.base import write_json
+    from deepgp_fss.evidence import StudyStopped, gather, run_study, study_table
+    from deepgp_fss.paper import as_text
     stopped = None
     if not tables:
         try: run_study(study, out, jobs)
@@ -456,7 +611,24 @@ def deepgp_study(
         print(path)
     if found['missing']: print(f'not made yet: {"; ".join(found["missing"])}', file=sys.stderr)
     if isinstance(stopped, KeyboardInterrupt): raise stopped
-    if stopped: sys.exit(f'deepgp_study: {str(stopped).rstrip(".")}. The same command goes on from here.')
+    if stopped: sys.exit(f'deepgp_study: {str(stopped).rstrip(".")}. The same command continues from here.')
+
+def _study(name, root, weights, cache_dir, how):
+    "The study called `name`, if all that it needs is given"
+    if name not in ('shapes', 'photographs'):
+        raise ValueError(f'there is no study {name!r}: choose shapes or photographs.')
+    from deepgp_fss.datasets import find_voc
+    from deepgp_fss.evidence import photographs_study, shapes_study
+    if name == 'shapes':
+        if root or weights or cache_dir:
+            raise ValueError('--root, --weights and --cache_dir belong to the study of photographs.')
+        return shapes_study(**how)
+    if root is None or weights is None:
+        raise ValueError('photographs needs --root, a data set laid out as PASCAL, and --weights of a ResNet-50.')
+    find_voc(root)
+    if weights != 'imagenet' and not Path(weights).is_file(): raise ValueError(f'there is no weights file {weights}.')
+    _check_folders(cache_dir=cache_dir)
+    return photographs_study(root, weights, cache_dir, **how)
 
 # %% ../nbs/50_commands.ipynb #e86b3c90
 @call_parse
@@ -478,20 +650,24 @@ def deepgp_bench(
     alone:Param('gp: leave GPyTorch and scikit-learn out', store_true)=False,
 ):
     "Time and peak memory, as ratios measured in one run"
-    if what not in ('gp', 'episode', 'data', 'cache', 'scale', 'start'): raise ValueError(f"there is no benchmark {what!r}: choose gp, episode, data, cache, scale or start.")
-    if device not in ('cpu', 'cuda'): raise ValueError(f"device must be cpu or cuda, not {device!r}.")
+    if what not in ('gp', 'episode', 'data', 'cache', 'scale', 'start'):
+        raise ValueError(f'there is no benchmark {what!r}: choose gp, episode, data, cache, scale or start.')
+    if device not in ('cpu', 'cuda'): raise ValueError(f'device must be cpu or cuda, not {device!r}.')
     if width < 1: raise ValueError(f'width must be at least 1, but it is {width}.')
     if repeats is None: repeats = dict(gp=15, episode=3, cache=3, start=5).get(what, 1)
     if size is None: size = 256 if what == 'scale' else 512
     if min(repeats, batch, size) < 1: raise ValueError('repeats, batch and size must be at least 1.')
-    shots = whole_numbers(shots or dict(gp='1,5,10', episode='1,5', scale='1,2,5,10,20,50,100').get(what, '5'), 'shots')
+    usual = dict(gp='1,5,10', episode='1,5', scale='1,2,5,10,20,50,100').get(what, '5')
+    shots = whole_numbers(shots or usual, 'shots')
     if json_file:
         from deepgp_fss.base import writable
-        if not writable(Path(json_file).parent): raise ValueError(f'{json_file} cannot be written: choose another --json_file.')
+        if not writable(Path(json_file).parent):
+            raise ValueError(f'{json_file} cannot be written: choose another --json_file.')
     if device == 'cuda':
         import torch
         if not torch.cuda.is_available(): raise ValueError('there is no CUDA device here: use --device cpu.')
-    result, report = _measure(what, shots, batch, repeats, backbone, size, width, compiled, device, dataset, root, workers, alone)
+    result, report = _measure(what, shots, batch, repeats, backbone, size, width, compiled, device, dataset, root,
+                              workers, alone)
     print(report(result))
     if json_file: Path(json_file).write_text(json.dumps(result, indent=1) + '\n')
 
@@ -510,8 +686,9 @@ def _measure(what, shots, batch, repeats, backbone, size, width, compiled, devic
         config = ModelConfig(backbone=backbone, decoder_width=width, freeze_backbone=True)
         return bench_cache(config, size, shots[0], batch, repeats), cache_report
     if what == 'start': return bench_start(repeats), start_report
-    if what == 'scale': return bench_scale(ModelConfig(backbone=backbone), shots, size=size, device=device), scale_report
-    return bench_episode(shots, ModelConfig(backbone=backbone), size, repeats, device, compiled), episode_report
+    network = ModelConfig(backbone=backbone)
+    if what == 'scale': return bench_scale(network, shots, size=size, device=device), scale_report
+    return bench_episode(shots, network, size, repeats, device, compiled), episode_report
 
 # %% ../nbs/50_commands.ipynb #2ed3cc12
 def whole_numbers(

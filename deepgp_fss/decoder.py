@@ -34,7 +34,8 @@ class CAB(nn.Module):
     "Channel attention block: weigh the channels of `low` by both maps' averages, and add `high`"
     def __init__(self, channels):
         super().__init__()
-        self.weigh = nn.Sequential(nn.Conv2d(2*channels, channels, 1), nn.ReLU(inplace=True), nn.Conv2d(channels, channels, 1), nn.Sigmoid())
+        self.weigh = nn.Sequential(nn.Conv2d(2*channels, channels, 1), nn.ReLU(inplace=True),
+                                   nn.Conv2d(channels, channels, 1), nn.Sigmoid())
 
     def forward(self,
         high:Tensor, # (N, C, h, w) from the level below, enlarged
@@ -48,11 +49,12 @@ class Level(nn.Module):
     "Enlarge the map from the level below to the size of a guide, let the guide in, refine"
     def __init__(self, guide_channels, width, c_out, upsample, relu=True):
         super().__init__()
-        self.guide, self.cab, self.rrb, self.upsample = RRB(guide_channels, width), CAB(width), RRB(width, c_out, relu), upsample
+        self.guide, self.cab, self.rrb = RRB(guide_channels, width), CAB(width), RRB(width, c_out, relu)
+        self.how = dict(mode=upsample) if upsample == 'nearest' else dict(mode=upsample, align_corners=False)
 
     def forward(self, x, guide):
-        x = F.interpolate(x, guide.shape[-2:], mode=self.upsample, **({} if self.upsample == 'nearest' else dict(align_corners=False)))
-        return self.rrb(self.cab(x, self.guide(guide)))
+        enlarged = F.interpolate(x, guide.shape[-2:], **self.how)
+        return self.rrb(self.cab(enlarged, self.guide(guide)))
 
 # %% ../nbs/method/16_decoder.ipynb #9ce824a6
 class Decoder(nn.Module):

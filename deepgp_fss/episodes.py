@@ -22,9 +22,9 @@ from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as T
 
+from .base import IGNORE, BadFile, write_atomically
 from .datasets import FewShotData
 from .encoders import Encoded
-from .base import IGNORE, BadFile, write_atomically
 from .process import as_worker
 
 # %% ../nbs/data/24_episodes.ipynb #7609ceb5
@@ -38,12 +38,15 @@ def content_size(
     return max(1, round(height*scale)), max(1, round(width*scale))
 
 # %% ../nbs/data/24_episodes.ipynb #530ee536
+def _tv_image(image): return tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1))
+def _tv_mask(mask): return tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(mask)))
+
 def as_tv(
     image:np.ndarray, # (H, W, 3) uint8
     mask:np.ndarray, # (H, W) uint8
 )->tuple: # Image (3, H, W) and Mask (H, W), uint8
     "Arrays as tv_tensors"
-    return tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1)), tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(mask)))
+    return _tv_image(image), _tv_mask(mask)
 
 # %% ../nbs/data/24_episodes.ipynb #1e4a5f09
 def resize(
@@ -52,13 +55,14 @@ def resize(
 )->Tensor:
     "Image bilinearly with antialiasing, mask to the nearest pixel"
     if not isinstance(x, tv_tensors.Mask): return T.resize(x, list(shape), InterpolationMode.BILINEAR, antialias=True)
-    labels = F.interpolate(x.as_subclass(Tensor)[None, None], tuple(shape), mode='nearest-exact')[0, 0]  # T.resize took another grid in older torchvisions
-    return tv_tensors.Mask(labels)
+    # not T.resize, which took another grid in older torchvisions
+    labels = F.interpolate(x.as_subclass(Tensor)[None, None], tuple(shape), mode='nearest-exact')
+    return tv_tensors.Mask(labels[0, 0])
 
 # %% ../nbs/data/24_episodes.ipynb #ca95bd14
 def place(
     x:Tensor, # Image or Mask
-    top:int, # where its upper edge comes to lie in the window; negative: cut off
+    top:int, # where its upper edge comes to lie in the window; negative: cropped
     left:int, # the same for its left edge
     size:int, # side of the window
 )->Tensor: # (..., size, size)
@@ -70,14 +74,15 @@ def place(
     return tv_tensors.wrap(out, like=x)
 
 # %% ../nbs/data/24_episodes.ipynb #f580a843
+def _in_window(x, size): return place(resize(x, content_size(*x.shape[-2:], size)), 0, 0, size)
+
 def to_window(
     image:Tensor, # Image (3, H, W)
     mask:Tensor, # Mask (H, W)
     size:int, # side of the window
 )->tuple: # image (3, size, size), mask (size, size)
     "Resize into the window, upper left, and fill the rest"
-    shape = content_size(*image.shape[-2:], size)
-    return place(resize(image, shape), 0, 0, size), place(resize(mask, shape), 0, 0, size)
+    return _in_window(image, size), _in_window(mask, size)
 
 # %% ../nbs/data/24_episodes.ipynb #1c4be9e6
 def image_window(
@@ -85,17 +90,14 @@ def image_window(
     size:int, # side of the window
 )->Tensor: # (3, size, size) uint8
     "An image in a window: its half of `to_window`"
-    image = tv_tensors.Image(torch.from_numpy(image).permute(2, 0, 1))
-    return place(resize(image, content_size(*image.shape[-2:], size)), 0, 0, size).as_subclass(Tensor)
+    return _in_window(_tv_image(image), size).as_subclass(Tensor)
 
-# %% ../nbs/data/24_episodes.ipynb #6e2fc30e
 def mask_window(
     mask:np.ndarray, # (H, W) uint8
     size:int, # side of the window
 )->Tensor: # (size, size) uint8
     "A mask in a window: its half of `to_window`"
-    mask = tv_tensors.Mask(torch.from_numpy(np.ascontiguousarray(mask)))
-    return place(resize(mask, content_size(*mask.shape, size)), 0, 0, size).as_subclass(Tensor)
+    return _in_window(_tv_mask(mask), size).as_subclass(Tensor)
 
 # %% ../nbs/data/24_episodes.ipynb #f011ceda
 def from_window(
@@ -119,20 +121,20 @@ class Augment(NamedTuple):
     blur:float = .5            # probability of a 5x5 Gaussian blur
     mirror:float = .5          # probability of a horizontal flip
     rotated:float = .5         # probability of a rotation
-    keep:float = .85           # share of the object that a cut should keep
+    keep:float = .85           # share of the object that a crop should keep
     recolour:bool = False      # swap and invert colour channels, in the same way for all images of an episode
 
 # %% ../nbs/data/24_episodes.ipynb #b175cb47
-def _cut(mask, size, rng, keep):
-    "Upper left corner (negative) of a random cut of `size`, which keeps the object as far as 31 attempts can"
+def _crop(mask, size, rng, keep):
+    "Upper left corner (negative) of a random crop of `size`, which keeps the object as far as 31 attempts can"
     h, w = mask.shape
     rows, columns = (np.asarray((mask == 1).sum(d), dtype=np.int64) for d in (1, 0))
     total = rows.sum()
     for _ in range(31):
         top, left = int(rng.integers(0, h - size + 1)), int(rng.integers(0, w - size + 1))
         # rows and columns bound what is kept from above; the exact count is needed only if both are good enough
-        if min(rows[top:top+size].sum(), columns[left:left+size].sum()) >= keep*total \
-           and (mask[top:top+size, left:left+size] == 1).sum() >= keep*total: break
+        if min(rows[top:top+size].sum(), columns[left:left+size].sum()) < keep*total: continue
+        if (mask[top:top+size, left:left+size] == 1).sum() >= keep*total: break
     return -top, -left
 
 # %% ../nbs/data/24_episodes.ipynb #bb80a8f7
@@ -147,7 +149,8 @@ def rotate(
     grid = torch.empty(1, n, n, 2, dtype=torch.float32)  # for each pixel, where it comes from
     torch.add(math.cos(a)*r[None, :], -math.sin(a)*r[:, None], out=grid[0, ..., 0])
     torch.add(math.sin(a)*r[None, :], math.cos(a)*r[:, None], out=grid[0, ..., 1])
-    rotated = F.grid_sample(image.as_subclass(Tensor)[None].float(), grid, align_corners=False)[0].round_().to(torch.uint8)
+    colours = image.as_subclass(Tensor)[None].float()
+    rotated = F.grid_sample(colours, grid, align_corners=False)[0].round_().to(torch.uint8)
     labels = (mask.as_subclass(Tensor) + 1)[None, None].float()  # 255 becomes 0, which is what comes in from outside
     labels = F.grid_sample(labels, grid, mode='nearest', align_corners=False)[0, 0].to(torch.uint8) - 1
     return tv_tensors.Image(rotated), tv_tensors.Mask(labels)
@@ -159,7 +162,7 @@ _WEIGHTS = (_WEIGHTS/_WEIGHTS.sum()).tolist()
 def blur(
     image:Tensor, # Image (3, H, W)
 )->Tensor: # Image
-    "Gaussian blur over 5x5 pixels with a standard deviation of 1.1, as OpenCV chooses it: along rows, then along columns"
+    "Gaussian blur over 5x5 pixels, along rows and then along columns; its standard deviation is OpenCV's choice, 1.1"
     x = image.as_subclass(Tensor).float()
     for d, around in ((-1, (2, 2, 0, 0)), (-2, (0, 0, 2, 2))):
         padded, n = F.pad(x[None], around, mode='reflect')[0], x.shape[d]
@@ -180,7 +183,7 @@ def augment(
     canvas = max(1, round(size*scale))  # the whole window, scaled
     shape = content_size(*image.shape[-2:], canvas)
     image, mask = resize(image, shape), resize(mask, shape)
-    if canvas > size: top, left = _cut(place(mask, 0, 0, canvas), size, rng, how.keep)
+    if canvas > size: top, left = _crop(place(mask, 0, 0, canvas), size, rng, how.keep)
     else: top = left = (size - canvas)//2
     image, mask = place(image, top, left, size), place(mask, top, left, size)
     if rng.random() < how.rotated:
@@ -194,7 +197,7 @@ def recolour(
     images:Tensor, # (N, 3, H, W) uint8, all images of an episode
     rng:np.random.Generator, # source of all chance
 )->Tensor: # the same in other colours
-    "Swap and invert colour channels, in one of 48 ways, alike in all images: another class, which has to be learnt from its support"
+    "Swap and invert colour channels, in one of 48 ways, alike in all images: a class never seen before"
     order, invert = rng.permutation(3), torch.from_numpy(rng.random(3) < .5)[:, None, None]
     images = images[:, order]
     return torch.where(invert, 255 - images, images)
@@ -234,8 +237,11 @@ def draw_episode(
     if shuffle:
         drawn = rng.choice(pool, shots + queries - 1, replace=False).tolist()
         return Draw(label, (query, *drawn[shots:]), tuple(drawn[:shots]))
-    if len(pool) < shots + queries - 1: raise ValueError(f'{shots} shot(s) and {queries} query need {shots + queries} images of a class, and there are {len(pool) + 1}.')
-    order = rng.permutation(pool).tolist()  # the same for any number of shots: supports from its beginning, further queries from its end
+    if len(pool) < shots + queries - 1:
+        raise ValueError(f'{shots} shot(s) and {queries} query need {shots + queries} images of a class, '
+                         f'and there are {len(pool) + 1}.')
+    # one order for any number of shots: supports from its beginning, further queries from its end
+    order = rng.permutation(pool).tolist()
     return Draw(label, (query, *order[len(order) - queries + 1:]), tuple(order[:shots]))
 
 # %% ../nbs/data/24_episodes.ipynb #596c839f
@@ -267,20 +273,22 @@ class Episodes(Dataset):
         features=None, # a `FeatureCache`: features in place of images
     ):
         if min(shots, queries, size) < 1: raise ValueError('shots, queries and size must be at least 1.')
+        if features is not None and train and how is not None:
+            raise ValueError('Kept features cannot be augmented: use how=None.')
         self.data, self.shots, self.size, self.seed = data, shots, size, seed
         self.train, self.how, self.queries, self.draws, self.features = train, how, queries, draws, features
-        if features is not None and train and how is not None: raise ValueError('Kept features know no augmentation: use how=None.')
-        self.length, self.skip_broken = length or (len(draws) if draws else len(data.queries)), skip_broken and train
+        self.length, self.skip_broken = length or len(draws or data.queries), skip_broken and train
         if draws is None: self._check_lists()
 
     def _check_lists(self):
-        need = self.shots + self.queries
-        few = {c: len(l) for c, l in self.data.lists.items() if len(l) < need}
-        if few:
-            c, n = next(iter(few.items()))
-            raise BadFile(f'{self.data.images.title}: the class {self.data.images.classes[c - 1]} has {n} image(s) with at least '
-                          f'{self.data.min_area} of its pixels, and {self.shots} shot(s) with {self.queries} query need {need} '
-                          f'({len(few)} class(es) like this). Use fewer shots, lower min_area, or leave such classes out with min_images={need}.')
+        need, min_area = self.shots + self.queries, self.data.min_area
+        few = {c: len(found) for c, found in self.data.lists.items() if len(found) < need}
+        if not few: return
+        c, n = next(iter(few.items()))
+        raise BadFile(f'{self.data.images.title}: the class {self.data.images.classes[c - 1]} has {n} image(s) with at '
+                      f'least {min_area} of its pixels, and {self.shots} shot(s) with {self.queries} query need {need} '
+                      f'({len(few)} class(es) like this). Use fewer shots, lower min_area, or leave such classes out '
+                      f'with min_images={need}.')
 
     def __len__(self): return self.length
     def draw(self, i, attempt=0):
@@ -299,23 +307,28 @@ class Episodes(Dataset):
     def _make(self, i, attempt):
         drawn = self.draw(i, attempt)
         rng = np.random.default_rng([self.seed, 3, i, attempt])
-        which, M = (*drawn.queries, *drawn.supports), len(drawn.queries)
-        if self.features is None:
-            whole = [self.data.images.load(j, drawn.label) for j in which]
-            pairs = [self._window(image, mask, rng) for image, mask in whole]
-            images, masks = (torch.stack([p[k].as_subclass(Tensor) for p in pairs]) for k in (0, 1))
-            if self.train and self.how is not None and self.how.recolour: images = recolour(images, rng)
-            support, query, whole = images[M:], images[:M], [mask for _, mask in whole]
-        else:
-            support, query = self.features.read(drawn.supports, deep_only=True), self.features.read(drawn.queries)
-            whole = [self.data.images.mask(j, drawn.label) for j in which]
-            masks = torch.stack([mask_window(mask, self.size) for mask in whole])
-        originals = [] if self.train else [torch.from_numpy(np.ascontiguousarray(mask)) for mask in whole[:M]]
-        return Episode(support, masks[M:], query, masks[:M], *map(torch.tensor, (drawn.label, i, attempt)), originals)
+        read = self._read_images(drawn, rng) if self.features is None else self._read_features(drawn)
+        supports, queries, windows, masks = read
+        M = len(drawn.queries)
+        originals = [] if self.train else [torch.from_numpy(np.ascontiguousarray(mask)) for mask in masks[:M]]
+        about = map(torch.tensor, (drawn.label, i, attempt))
+        return Episode(supports, windows[M:], queries, windows[:M], *about, originals)
 
-    def _window(self, image, mask, rng):
-        pair = as_tv(image, mask)
-        return augment(*pair, self.size, rng, self.how) if self.train and self.how is not None else to_window(*pair, self.size)
+    def _read_images(self, drawn, rng): # -> supports, queries; masks of queries and supports, in the window and as read
+        pairs = [self.data.images.load(j, drawn.label) for j in (*drawn.queries, *drawn.supports)]
+        change = self.how if self.train else None
+        if change is not None: windows = [augment(*as_tv(image, mask), self.size, rng, change) for image, mask in pairs]
+        else: windows = [to_window(*as_tv(image, mask), self.size) for image, mask in pairs]
+        images, masks = (torch.stack([x.as_subclass(Tensor) for x in xs]) for xs in zip(*windows))
+        if change and change.recolour: images = recolour(images, rng)
+        M = len(drawn.queries)
+        return images[M:], images[:M], masks, [mask for _, mask in pairs]
+
+    def _read_features(self, drawn): # -> the same
+        supports = self.features.read(drawn.supports, deep_only=True)
+        masks = [self.data.images.mask(j, drawn.label) for j in (*drawn.queries, *drawn.supports)]
+        windows = torch.stack([mask_window(mask, self.size) for mask in masks])
+        return supports, self.features.read(drawn.queries), windows, masks
 
 # %% ../nbs/data/24_episodes.ipynb #437c1ff5
 def collate(
@@ -336,7 +349,8 @@ def batches(
     "Which episodes this process takes, batch by batch"
     if batch % world: raise ValueError(f'A batch of {batch} episodes cannot be shared by {world} processes evenly.')
     share = batch//world
-    return [list(range(b + rank*share, min(b + (rank + 1)*share, length))) for b in range(start*batch, length, batch) if b + rank*share < length]
+    shares = [range(b + rank*share, min(b + (rank + 1)*share, length)) for b in range(start*batch, length, batch)]
+    return [list(indices) for indices in shares if indices]
 
 # %% ../nbs/data/24_episodes.ipynb #2f816fd1
 def episode_loader(
@@ -353,7 +367,10 @@ def episode_loader(
     more = dict(prefetch_factor=4, persistent_workers=True, worker_init_fn=begin_worker) if workers else {}
     return DataLoader(episodes, batch_sampler=indices, num_workers=workers, collate_fn=collate, **more | kwargs)
 
-def begin_worker(worker): "What a process that loads does first"; torch.set_num_threads(1); as_worker()
+def begin_worker(worker):
+    "What a process that loads does first"
+    torch.set_num_threads(1)
+    as_worker()
 
 # %% ../nbs/data/24_episodes.ipynb #c6f3daa2
 def write_episodes(
@@ -365,9 +382,11 @@ def write_episodes(
     head = (f'# deepgp_fss episodes 1: {images.title}; {episodes.shots} shot(s); seed {episodes.seed}; '
             f'class, then {episodes.queries} query, then supports\n')
     def line(i):
-        d = episodes.draw(i)
-        return '\t'.join([images.classes[d.label - 1], *(images.name(j) for j in (*d.queries, *d.supports))]) + '\n'
-    write_atomically(path, lambda part: part.write_text(head + ''.join(map(line, range(len(episodes)))), encoding='utf-8'))
+        drawn = episodes.draw(i)
+        names = (images.name(j) for j in (*drawn.queries, *drawn.supports))
+        return '\t'.join([images.classes[drawn.label - 1], *names]) + '\n'
+    text = head + ''.join(line(i) for i in range(len(episodes)))
+    write_atomically(path, lambda part: part.write_text(text, encoding='utf-8'))
     return Path(path)
 
 # %% ../nbs/data/24_episodes.ipynb #20af3bc3
@@ -378,8 +397,10 @@ def read_episodes(
 )->list: # of `Draw`, for `Episodes(draws=...)`
     "Read a list of episodes"
     try: lines = Path(path).read_text(encoding='utf-8-sig').splitlines()
-    except (OSError, UnicodeDecodeError) as e: raise BadFile(f'{path} cannot be read as a list of episodes ({e}).') from None
-    if not lines or not lines[0].startswith('# deepgp_fss episodes 1'): raise BadFile(f'{path} does not begin with "# deepgp_fss episodes 1".')
+    except (OSError, UnicodeDecodeError) as e:
+        raise BadFile(f'{path} cannot be read as a list of episodes ({e}).') from None
+    if not lines or not lines[0].startswith('# deepgp_fss episodes 1'):
+        raise BadFile(f'{path} does not begin with "# deepgp_fss episodes 1".')
     label = {name: c for c, name in enumerate(data.images.classes, 1)}
     number = {data.images.name(i): i for i in range(len(data.images))}
     draws = []
@@ -388,11 +409,16 @@ def read_episodes(
         unknown = [n for n in rest if n not in number] + [name]*(name not in label)
         if unknown: raise BadFile(f'{path}, line {k}: {unknown[0]!r} is not in {data.images.title}.')
         if len(rest) <= queries: raise BadFile(f'{path}, line {k}: there is no support image.')
-        draws.append(Draw(label[name], tuple(number[n] for n in rest[:queries]), tuple(number[n] for n in rest[queries:])))
-        if draws[-1].label not in data.classes: raise BadFile(f'{path}, line {k}: {name!r} is not among the classes to find here.')
-        if set(draws[-1].queries) & set(draws[-1].supports): raise BadFile(f'{path}, line {k}: the query is among its own support images.')
+        images = tuple(number[n] for n in rest)
+        drawn = Draw(label[name], images[:queries], images[queries:])
+        if drawn.label not in data.classes:
+            raise BadFile(f'{path}, line {k}: {name!r} is not among the classes to find here.')
+        if set(drawn.queries) & set(drawn.supports):
+            raise BadFile(f'{path}, line {k}: the query is among its own support images.')
+        draws.append(drawn)
     if not draws: raise BadFile(f'{path} lists no episodes.')
-    if len({len(d.supports) for d in draws}) > 1: raise BadFile(f'{path}: the episodes differ in their number of shots.')
+    if len({len(d.supports) for d in draws}) > 1:
+        raise BadFile(f'{path}: the episodes differ in their number of shots.')
     return draws
 
 # %% ../nbs/data/24_episodes.ipynb #bb3902b0

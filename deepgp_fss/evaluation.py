@@ -6,15 +6,16 @@
 __all__ = ['COUNTS', 'BINS', 'FINE', 'SCORED', 'count_pixels', 'class_iou', 'miou', 'fb_iou', 'resampled', 'bootstrap',
            'histograms', 'add_up', 'ece', 'auroc', 'risk_coverage', 'variance_where', 'variance_map', 'judge_fairly',
            'summarise_fairly', 'episode_probability', 'evaluation_key', 'image_mark', 'episode_mark', 'opened_data',
-           'evaluate', 'judge', 'read_rows', 'asked_rows', 'finish', 'reported_rows', 'summarise', 'describe_result',
-           'reliability_figure']
+           'Record', 'read_rows', 'asked_rows', 'evaluate', 'judge', 'finish', 'reported_rows', 'summarise',
+           'describe_result', 'reliability_figure', 'sweep_figure']
 
 # %% ../nbs/use/30_evaluation.ipynb #1bc22314
 import hashlib
 import json
 import math
-import warnings
 import os
+import re
+import warnings
 from pathlib import Path
 from uuid import uuid4
 
@@ -25,10 +26,10 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from .base import IGNORE, BadFile, Lines, progress_bar, read_json, write_atomically
 from .datasets import FewShotData, ImageSet
 from .decision import decide, trained_weight
 from .episodes import DRAWS, Episode, Episodes, begin_worker, collate, content_size, from_window
-from .base import IGNORE, BadFile, Lines, progress_bar, read_json, write_atomically
 from .model import DeepGPNet
 
 # %% ../nbs/use/30_evaluation.ipynb #bcb2b448
@@ -73,10 +74,11 @@ def resampled(
     seed:int=0, # of the draws
 ): # -> (n,) arrays: how often each episode counts
     "Draw query images with replacement, each with all of its episodes"
-    number = {}
-    of = np.array([number.setdefault(r['query'][0] if r.get('query') else k, len(number)) for k, r in enumerate(rows)], dtype=int)
-    rng, n = np.random.default_rng(seed), len(number)
-    for _ in range(draws): yield np.bincount(rng.integers(0, n, n), minlength=n)[of]
+    numbers = {}  # query image -> its number
+    names = [r['query'][0] if r.get('query') else k for k, r in enumerate(rows)]
+    image_of = np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=int)
+    rng, n = np.random.default_rng(seed), len(numbers)
+    for _ in range(draws): yield np.bincount(rng.integers(0, n, n), minlength=n)[image_of]
 
 # %% ../nbs/use/30_evaluation.ipynb #f53ad01e
 def bootstrap(
@@ -91,10 +93,11 @@ def bootstrap(
     member = np.array([[r['label'] == c for c in classes] for r in rows], dtype=np.float64)
     scores = np.empty((draws, 2))
     with np.errstate(invalid='ignore', divide='ignore'), warnings.catch_warnings():
-        warnings.simplefilter('ignore', RuntimeWarning)  # where nothing is there and nothing found, there is no score: NaN says so
+        warnings.simplefilter('ignore', RuntimeWarning)  # nothing there and nothing found: no score, so NaN
         for k, times in enumerate(resampled(rows, draws, seed)):
-            inter, union = ((times[:, None]*counts[:, j:j+1]*member).sum(0) for j in (0, 1))
-            i, u, bi, bu = (times[:, None]*counts).sum(0)
+            weighted = times[:, None]*counts
+            inter, union = ((weighted[:, j:j+1]*member).sum(0) for j in (0, 1))
+            i, u, bi, bu = weighted.sum(0)
             scores[k] = np.nanmean(np.where(union > 0, inter/union, np.nan)), (i/u + bi/bu)/2
         low, high = np.nanpercentile(scores, [2.5, 97.5], axis=0)
     return dict(miou=(low[0], high[0]), fb_iou=(low[1], high[1]))
@@ -112,18 +115,22 @@ def histograms(
     p, t = probability[valid], truth[valid] == 1
     wrong = (p > .5) != t
     bins = (p*BINS).long().clamp(0, BINS - 1)
-    def two(doubt):  # how many right and wrong pixels have how much doubt
-        fine = (doubt*FINE).long().clamp(0, FINE - 1)
+    def right_and_wrong(uncertainty):  # how many pixels of each kind have how much of it
+        fine = (uncertainty*FINE).long().clamp(0, FINE - 1)
         return [torch.bincount(fine[side], minlength=FINE).tolist() for side in (~wrong, wrong)]
-    out = dict(n=torch.bincount(bins, minlength=BINS).tolist(), p=torch.bincount(bins, p.double(), minlength=BINS).tolist(),
-               t=torch.bincount(bins, t.double(), minlength=BINS).tolist(), doubt=two(1 - (2*p - 1).abs()))
-    return out if variance is None else out | dict(variance=two(variance[valid].sqrt()))  # finer where most of it is
+    out = dict(n=torch.bincount(bins, minlength=BINS).tolist(),
+               p=torch.bincount(bins, p.double(), minlength=BINS).tolist(),
+               t=torch.bincount(bins, t.double(), minlength=BINS).tolist(),
+               doubt=right_and_wrong(1 - (2*p - 1).abs()))
+    if variance is None: return out
+    return out | dict(variance=right_and_wrong(variance[valid].sqrt()))  # the root: finer where most of it is
 
 # %% ../nbs/use/30_evaluation.ipynb #4f7a2dff
 def add_up(
     rows:list, # episodes with `histograms`
     name:str, # which
 )->np.ndarray: # their sum
+    "One histogram over all episodes"
     return np.sum([r[name] for r in rows], axis=0, dtype=np.float64)
 
 def ece(
@@ -135,15 +142,16 @@ def ece(
 
 # %% ../nbs/use/30_evaluation.ipynb #ab0d8530
 def auroc(
-    right:np.ndarray, # (FINE,) right pixels by doubt
-    wrong:np.ndarray, # (FINE,) wrong pixels by doubt
-)->float: # chance that a wrong pixel has more doubt than a right one, ties counting half
+    right:np.ndarray, # (FINE,) right pixels by uncertainty
+    wrong:np.ndarray, # (FINE,) wrong pixels by uncertainty
+)->float: # chance that a wrong pixel is more uncertain than a right one, ties counting half
+    "Area under the ROC curve, from two histograms"
     if not right.sum() or not wrong.sum(): return math.nan
     below = np.concatenate([[0], right.cumsum()[:-1]])
     return float((wrong*(below + right/2)).sum()/right.sum()/wrong.sum())
 
 def risk_coverage(right, wrong):
-    "Share of pixels kept, and share of errors among them, keeping the least doubtful ones first"
+    "Share of pixels kept, and share of errors among them, keeping the least uncertain ones first"
     kept, errors = (right + wrong).cumsum(), wrong.cumsum()
     some = kept > 0
     return kept[some]/kept[-1], errors[some]/kept[some]
@@ -176,22 +184,30 @@ def judge_fairly(
     probability:Tensor, # (H, W) of the class, as the scores give it
     truth:Tensor, # (H, W) 1, 0 or 255
     weight:float, # of the foreground in the loss
-)->dict: # counts, histograms, and the IoU that was expected and found; None where nothing is there and nothing was found
+)->dict: # counts, histograms, and IoU expected and found; None where nothing is there and nothing was found
     "What one prediction adds once the weight is undone and the mask is the best one"
     p, mask, expected = decide(probability.double().logit(), weight)
     counts, bins = count_pixels(mask, truth), histograms(p, None, truth)
-    return counts | {name: bins[name] for name in 'npt'} | dict(expected=expected, found=counts['inter']/counts['union'] if counts['union'] else None)
+    found = counts['inter']/counts['union'] if counts['union'] else None
+    return counts | {name: bins[name] for name in 'npt'} | dict(expected=expected, found=found)
 
 def summarise_fairly(
     rows:list, # episodes with `fair`
     classes:tuple, # labels of the fold
 )->dict: # JSON values
-    "Scores with fair odds and the best cut, and whether the expected IoU foretells the one that is found"
+    "Scores with fair odds and the best threshold, and whether the expected IoU foretells the one that is found"
     fair = [r['fair'] | dict(label=r['label'], query=r.get('query')) for r in rows]
-    told, found = np.array([pair for f in fair for pair in zip(f['expected'], f['found']) if pair[1] is not None]).reshape(-1, 2).T
-    alike = float(np.corrcoef(told, found)[0, 1]) if len(told) > 1 and told.std() > 0 and found.std() > 0 else None
-    return dict(miou=miou(fair, classes), miou_interval=bootstrap(fair, classes)['miou'], ece=ece(fair),
-                expected=float(told.mean()) if len(told) else None, found=float(found.mean()) if len(found) else None, correlation=alike)
+    pairs = [(told, found) for f in fair for told, found in zip(f['expected'], f['found']) if found is not None]
+    scores = dict(miou=miou(fair, classes), miou_interval=bootstrap(fair, classes)['miou'], ece=ece(fair))
+    return scores | _foretold(pairs)
+
+def _foretold(pairs):
+    "Means of the expected and of the found IoU, and their correlation; None where there is none"
+    if not pairs: return dict(expected=None, found=None, correlation=None)
+    told, found = np.array(pairs).T
+    varied = len(pairs) > 1 and told.std() > 0 and found.std() > 0
+    correlation = float(np.corrcoef(told, found)[0, 1]) if varied else None
+    return dict(expected=float(told.mean()), found=float(found.mean()), correlation=correlation)
 
 # %% ../nbs/use/30_evaluation.ipynb #44bd9750
 def episode_probability(
@@ -202,13 +218,14 @@ def episode_probability(
     "Predict one query of an episode"
     device = next(model.parameters()).device
     (H, W), size = episode.originals[0][m].shape, episode.query_images.shape[-1]
+    query, content = episode.query_images[:, m:m+1].to(device), [content_size(H, W, size)]
     state = model.prepare(episode.support_images.to(device), episode.support_masks.to(device))
-    logits, z = model.infer(state, episode.query_images[:, m:m+1].to(device), details=True, content=[content_size(H, W, size)])
-    logits = from_window(logits[0, 0].float(), H, W)
-    spread = variance_map(model, z[-1][0, 0, 0])
-    if spread is None: return logits.softmax(0)[1].cpu(), None
-    spread = F.interpolate(spread[None, None], scale_factor=model.stride, mode='bilinear')[0, 0, :size, :size]
-    return logits.softmax(0)[1].cpu(), from_window(spread, H, W).clamp(0, 1).cpu()
+    logits, z = model.infer(state, query, details=True, content=content)
+    probability = from_window(logits[0, 0].float(), H, W).softmax(0)[1].cpu()
+    cells = variance_map(model, z[-1][0, 0, 0])
+    if cells is None: return probability, None
+    window = F.interpolate(cells[None, None], scale_factor=model.stride, mode='bilinear')[0, 0, :size, :size]
+    return probability, from_window(window, H, W).clamp(0, 1).cpu()
 
 # %% ../nbs/use/30_evaluation.ipynb #bf675d91
 def evaluation_key(
@@ -219,15 +236,16 @@ def evaluation_key(
 )->dict: # JSON values
     "What is being evaluated"
     data, e = episodes.data, episodes
-    return dict(checkpoint=checkpoint, data=title, images=_words(data.images), classes=list(data.classes), min_area=data.min_area,
-                shots=e.shots, seed=e.seed, size=e.size, queries=e.queries, list=_digest(Path(listed).read_bytes()) if listed else None,
+    return dict(checkpoint=checkpoint, data=title, images=_words(data.images), classes=list(data.classes),
+                min_area=data.min_area, shots=e.shots, seed=e.seed, size=e.size, queries=e.queries,
+                list=_digest(Path(listed).read_bytes()) if listed else None,
                 features='kept' if e.features is not None else 'computed')
 
 def _digest(content): return hashlib.sha256(content).hexdigest()[:16]
 def _words(images): "With all options of generated images"; return repr(getattr(images, 'shapes', images))
 
-def _head(key):
-    "The first line of every file of an evaluation"
+def _first_line(key):
+    "Of every file of an evaluation"
     return json.dumps(dict(format='deepgp_fss evaluation 3', draws=DRAWS, **(key or {})), sort_keys=True)
 
 # %% ../nbs/use/30_evaluation.ipynb #5560536e
@@ -248,7 +266,8 @@ def episode_mark(
     "Which episode this is"
     draw, images = episodes.draw(index), episodes.data.images
     about = [images.classes[draw.label - 1], *(image_mark(images, i) for i in (*draw.queries, *draw.supports))]
-    return dict(query=[images.name(i) for i in draw.queries], mark=_digest('\n'.join(about).encode(errors='backslashreplace')))
+    digest = _digest('\n'.join(about).encode(errors='backslashreplace'))
+    return dict(query=[images.name(i) for i in draw.queries], mark=digest)
 
 # %% ../nbs/use/30_evaluation.ipynb #f8022fe7
 def opened_data(
@@ -258,6 +277,107 @@ def opened_data(
     "Which data a result is of, so that another can open it"
     whole = {k: str(Path(v).resolve()) if k in ('root', 'pascal_root') else v for k, v in options.items()}
     return dict(name=options['name'], fold=0) | whole | dict(min_area=data.min_area, images=_words(data.images))
+
+# %% ../nbs/use/30_evaluation.ipynb #4d7e9ec0
+class Record:
+    "The rows of an evaluation: those of earlier attempts, and those that this process adds"
+    def __init__(self,
+        episodes:Episodes, # all that are asked for
+        folder:Path=None, # where rows are kept; None: nowhere
+        key:dict=None, # what is being evaluated; a folder that holds anything else is refused
+        uncertainty:bool=True, # must a row judge it?
+    ):
+        self.episodes, self.folder, self.file = episodes, folder if folder is None else Path(folder), None
+        self.first_line = _first_line(key)
+        self.kept = {} if folder is None else read_rows(self.folder, self.first_line)  # all that is there
+        self.rows = asked_rows(self.kept, episodes, folder, uncertainty)               # what of it is asked for
+
+    def todo(self, rank=0, world=1): # -> numbers of episodes
+        "This process's share of the episodes that have no row yet"
+        return [i for i in range(rank, len(self.episodes), world) if i not in self.rows]
+
+    def open(self, rank):
+        "Begin a file for the rows of this process"
+        if self.folder is None: return
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.file = Lines(self.folder/f'part_{rank}_{uuid4().hex}.jsonl', 'xb')
+        self.file.add(self.first_line)
+
+    def add(self, row):
+        "Keep a row; it is on disk before the next episode begins"
+        self.rows[row['index']] = row
+        if self.file is not None: self.file.add(json.dumps(row))
+
+    def close(self):
+        if self.file is not None: self.file.close()
+
+    def in_order(self): return [self.rows[i] for i in sorted(self.rows)]
+
+    def merge(self):
+        "Put the rows of all processes, asked for or not, in order into `episodes.jsonl`"
+        lines = [self.first_line, *(json.dumps(self.kept[i]) for i in sorted(self.kept))]
+        write_atomically(self.folder/'episodes.jsonl', lambda part: part.write_text('\n'.join(lines) + '\n'))
+        for path in self.folder.glob('part_*.jsonl'): path.unlink()
+
+# %% ../nbs/use/30_evaluation.ipynb #40d08162
+def read_rows(
+    out:Path, # folder of an evaluation
+    head:str, # its first line
+)->dict: # index -> row
+    "Finished episodes of earlier attempts, from all of their files"
+    rows, classes = {}, json.loads(head).get('classes')
+    for path in [Path(out)/'episodes.jsonl', *sorted(Path(out).glob('part_*.jsonl'))]:
+        for line in _finished_lines(path, head):
+            row = _row_in(line, classes)
+            if row is None:
+                raise BadFile(f'{path} holds a line that is not the result of an episode: it is damaged; remove it, '
+                              'and its episodes are evaluated again.')
+            if row['index'] not in rows or 'fair' in row: rows[row['index']] = row  # rather with uncertainty
+    return rows
+
+def _finished_lines(path, head):
+    "The lines after the first, which must be `head`; what a killed process left half-written is left out"
+    lines = path.read_text(errors='replace').splitlines(keepends=True) if path.exists() else []
+    killed_at_once = path.name != 'episodes.jsonl' and lines and not lines[0].endswith('\n')
+    if not lines or killed_at_once: return []
+    if lines[0].rstrip('\n') != head:
+        raise BadFile(f'{path} is from an evaluation of something else ({_what_differs(lines[0], head)}): '
+                      'choose another --out or remove it.')
+    return [line for line in lines[1:] if line.endswith('\n')]
+
+def _row_in(line, classes):
+    "The row that a line holds, or None"
+    try: row = json.loads(line)
+    except ValueError: return None
+    whole = (isinstance(row, dict) and all(isinstance(row.get(name), int) for name in ('index', 'label', *COUNTS))
+             and isinstance(row.get('query'), list) and isinstance(row.get('mark'), str))
+    return row if whole and (not classes or row['label'] in classes) else None
+
+def _what_differs(there, now):
+    "Between two first lines, in words"
+    try: a, b = dict(json.loads(there)), json.loads(now)
+    except (ValueError, TypeError): return f'it begins with {there[:60].strip()!r}'
+    short = lambda v: f'{v[:12]}...' if isinstance(v, str) and re.fullmatch('[0-9a-f]{64}', v) else repr(v)  # a digest
+    other_format = a.get('format') != b['format']
+    names = ['format'] if other_format else [k for k in sorted(a.keys() | b.keys()) if a.get(k) != b.get(k)]
+    return '; '.join(f'{k} is {short(a.get(k))} there and {short(b.get(k))} now' for k in names[:3])
+
+# %% ../nbs/use/30_evaluation.ipynb #d1cde0fb
+SCORED = 'index', 'label', 'query', 'mark', *COUNTS  # what a row holds without uncertainty
+
+def asked_rows(
+    rows:dict, # index -> row, of earlier attempts
+    episodes:Episodes, # what is asked for
+    out:Path, # where the rows are from, for the message
+    uncertainty:bool, # must it have been judged?
+)->dict: # index -> row, of those that can be used
+    "Of the rows that are there, those that are asked for"
+    found = {i: rows[i] for i in range(len(episodes)) if i in rows and ('fair' in rows[i] or not uncertainty)}
+    for i, row in found.items():
+        if row['mark'] != episode_mark(episodes, i)['mark']:
+            raise BadFile(f'{out} is from an evaluation of something else (episode {i} was made from other files, '
+                          'or they have changed since): choose another --out or remove it.')
+    return found if uncertainty else {i: {k: row[k] for k in SCORED} for i, row in found.items()}
 
 # %% ../nbs/use/30_evaluation.ipynb #b925ec59
 def evaluate(
@@ -271,95 +391,52 @@ def evaluate(
     world:int=1, # how many processes
     progress:bool=True, # show a bar
 )->list: # rows of those `episodes` that are done
-    "Predict and count; goes on where an earlier attempt stopped"
-    head = _head(key)
-    done = asked_rows(read_rows(out, head), episodes, out, uncertainty) if out is not None else {}
-    todo = [i for i in range(rank, len(episodes), world) if i not in done]
-    file = None
-    if out is not None and todo:
-        Path(out).mkdir(parents=True, exist_ok=True)
-        file = Lines(Path(out)/f'part_{rank}_{uuid4().hex}.jsonl', 'xb')
-        file.add(head)
-    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate, worker_init_fn=begin_worker)
-    bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', total=len(done) + len(todo),
-                       initial=len(done), show=progress and rank == 0)
+    "Predict and count, resuming where an earlier attempt stopped"
+    record = Record(episodes, out, key, uncertainty)       # 1. Read what earlier attempts have done.
+    todo = record.todo(rank, world)                        # 2. Take this process's share of the rest.
+    if todo: record.open(rank)
+    loader = DataLoader(episodes, batch_sampler=[[i] for i in todo], num_workers=workers, collate_fn=collate,
+                        worker_init_fn=begin_worker)       # 3. Load it, one episode at a time.
+    bar = progress_bar(loader, desc=f'evaluating, {episodes.shots} shot(s)', unit=' episodes', initial=len(record.rows),
+                       total=len(record.rows) + len(todo), show=progress and rank == 0)
     model.eval()
     with torch.inference_mode():
         for episode in bar:
-            row = judge(model, episode, uncertainty, episodes)
-            done[row['index']] = row
-            if file is not None: file.add(json.dumps(row))
-    if file is not None: file.close()
-    return [done[i] for i in sorted(done)]
+            row = judge(model, episode, uncertainty, episodes)  # 4. Predict its queries, and count pixels.
+            record.add(row)                                     # 5. Write that down.
+    record.close()
+    return record.in_order()
 
 # %% ../nbs/use/30_evaluation.ipynb #32e862cb
 def judge(model, episode, uncertainty, episodes):
-    "The row of one episode"
-    index = int(episode.index[0])
-    row, fair = dict(index=index, label=int(episode.label[0]), **episode_mark(episodes, index), **dict.fromkeys(COUNTS, 0)), []
+    "The row of one episode, all of its queries together"
+    index, fair = int(episode.index[0]), []
+    row = dict(index=index, label=int(episode.label[0]), **episode_mark(episodes, index), **dict.fromkeys(COUNTS, 0))
     for m, truth in enumerate(episode.originals[0]):
         probability, variance = episode_probability(model, episode, m)
-        for name, n in count_pixels(probability > .5, truth).items(): row[name] += n
-        if uncertainty:
-            more = histograms(probability, variance, truth)
-            for name, values in more.items(): row[name] = (np.add(row[name], values) if name in row else np.array(values)).tolist()
-            if variance is not None and m == 0: row |= _where(episodes, row, variance)
-            fair.append(judge_fairly(probability, truth, trained_weight(model)))
-    if fair: row['fair'] = {name: np.sum([f[name] for f in fair], axis=0).tolist() for name in (*COUNTS, *'npt')} | {name: [f[name] for f in fair] for name in ('expected', 'found')}
-    return row
+        _add_to(row, count_pixels(probability > .5, truth))
+        if not uncertainty: continue
+        _add_to(row, histograms(probability, variance, truth))
+        if variance is not None and m == 0: row |= _where(episodes, row, variance)
+        fair.append(judge_fairly(probability, truth, trained_weight(model)))
+    return row | dict(fair=_fair_row(fair)) if fair else row
+
+def _add_to(row, more):
+    "Add numbers, or lists of numbers, to those that `row` has under the same names"
+    for name, values in more.items(): row[name] = np.add(row[name], values).tolist() if name in row else values
 
 def _where(episodes, row, variance):
+    "Of the first query: its variance by kind of pixel, if objects of other classes are labelled, too"
     images, draw = episodes.data.images, episodes.draw(row['index'])
     try: labels = images.labels(draw.queries[0])
     except (TypeError, AttributeError): return {}  # one class to a folder: nothing else is labelled
     seen = {c for i in draw.supports for c in images.areas[i]}
     return dict(where=variance_where(variance, labels, draw.label, seen))
 
-# %% ../nbs/use/30_evaluation.ipynb #40d08162
-def read_rows(
-    out:Path, # folder of an evaluation
-    head:str, # its first line
-)->dict: # index -> row
-    "Finished episodes of earlier attempts, from all of their files"
-    rows, classes = {}, json.loads(head).get('classes')
-    for path in [Path(out)/'episodes.jsonl', *sorted(Path(out).glob('part_*.jsonl'))]:
-        if not path.exists(): continue
-        lines = path.read_text(errors='replace').splitlines(keepends=True)
-        if not lines or path.name != 'episodes.jsonl' and not lines[0].endswith('\n'): continue  # killed before its first row
-        if lines[0].rstrip('\n') != head: raise BadFile(f'{path} is from an evaluation of something else ({_what_differs(lines[0], head)}): choose another --out or remove it.')
-        for line in lines[1:]:
-            if not line.endswith('\n'): continue  # a half-written last line is left out
-            try:
-                row = json.loads(line)
-                if classes and row['label'] not in classes or not all(isinstance(row[name], int) for name in ('index', *COUNTS)): raise KeyError('label')
-                if not isinstance(row['query'], list) or not isinstance(row['mark'], str): raise KeyError('query')
-                if row['index'] not in rows or 'fair' in row: rows[row['index']] = row  # one with uncertainty replaces one without
-            except (ValueError, KeyError, TypeError): raise BadFile(f'{path} holds a line that is no result of an episode: it is damaged; remove it, and its episodes are evaluated again.') from None
-    return rows
-
-def _what_differs(there, now):
-    "Between two first lines, in words"
-    try: a, b = dict(json.loads(there)), json.loads(now)
-    except (ValueError, TypeError): return f'it begins with {there[:60].strip()!r}'
-    short = lambda v: f'{v[:12]}...' if isinstance(v, str) and len(v) == 64 else repr(v)
-    names = ['format'] if a.get('format') != b['format'] else [k for k in sorted(a.keys() | b.keys()) if a.get(k) != b.get(k)]
-    return '; '.join(f'{k} is {short(a.get(k))} there and {short(b.get(k))} now' for k in names[:3])
-
-# %% ../nbs/use/30_evaluation.ipynb #d1cde0fb
-def asked_rows(
-    rows:dict, # index -> row, of earlier attempts
-    episodes:Episodes, # what is asked for
-    out:Path, # where the rows are from, for the message
-    uncertainty:bool, # must it have been judged?
-)->dict: # index -> row, of those that can be used
-    "Of the rows that are there, those that are asked for"
-    found = {i: rows[i] for i in range(len(episodes)) if i in rows and ('fair' in rows[i] or not uncertainty)}
-    for i, row in found.items():
-        if row['mark'] != episode_mark(episodes, i)['mark']:
-            raise BadFile(f'{out} is from an evaluation of something else (episode {i} was made from other files, or they have changed since): choose another --out or remove it.')
-    return found if uncertainty else {i: {k: row[k] for k in SCORED} for i, row in found.items()}
-
-SCORED = 'index', 'label', 'query', 'mark', *COUNTS  # what a row holds without uncertainty
+def _fair_row(queries):
+    "Counts and histograms are added up over the queries; expected and found IoU are listed"
+    sums = {name: np.sum([q[name] for q in queries], axis=0).tolist() for name in (*COUNTS, *'npt')}
+    return sums | {name: [q[name] for q in queries] for name in ('expected', 'found')}
 
 # %% ../nbs/use/30_evaluation.ipynb #a09aa2cb
 def finish(
@@ -368,23 +445,25 @@ def finish(
     episodes:Episodes, # all that were asked for
     uncertainty:bool=True, # must it have been judged?
 )->list: # their rows, in order
-    "Put the rows of all processes in order into `episodes.jsonl`; refuse to go on if one is missing"
-    out, head = Path(out), _head(key)
-    rows = read_rows(out, head)
-    asked = asked_rows(rows, episodes, out, uncertainty)
-    missing = [i for i in range(len(episodes)) if i not in asked]
-    if missing: raise BadFile(f'{out} lacks {len(missing):,} of {len(episodes):,} episodes, such as {missing[0]}: give the same command again.')
-    write_atomically(out/'episodes.jsonl', lambda part: part.write_text(head + '\n' + ''.join(json.dumps(rows[i]) + '\n' for i in sorted(rows))))
-    for path in out.glob('part_*.jsonl'): path.unlink()
-    return [asked[i] for i in sorted(asked)]
+    "Put the rows of all processes in order into `episodes.jsonl`, or refuse to if one is missing"
+    record = Record(episodes, out, key, uncertainty)
+    missing = record.todo()
+    if missing:
+        raise BadFile(f'{out} lacks {len(missing):,} of {len(episodes):,} episodes, such as {missing[0]}: '
+                      'give the same command again.')
+    record.merge()
+    return record.in_order()
 
 def reported_rows(
     folder:Path, # of a finished evaluation, with `result.json` and `episodes.jsonl`
 )->list: # rows of the episodes that the result is of
     "What a result was computed from"
-    n, lines = read_json(Path(folder)/'result.json')['episodes'], (Path(folder)/'episodes.jsonl').read_text().splitlines()[1:]
+    n = read_json(Path(folder)/'result.json')['episodes']
+    lines = (Path(folder)/'episodes.jsonl').read_text().splitlines()[1:]
     rows = [row for row in map(json.loads, lines) if row['index'] < n]
-    if len(rows) != n: raise BadFile(f'{folder} has {len(rows):,} of the {n:,} episodes of its result: give the command that made it again.')
+    if len(rows) != n:
+        raise BadFile(f'{folder} has {len(rows):,} of the {n:,} episodes of its result: '
+                      'give the command that made it again.')
     return rows
 
 # %% ../nbs/use/30_evaluation.ipynb #e9443131
@@ -395,60 +474,90 @@ def summarise(
     **info, # more to keep: shots, data, checkpoint, command
 )->dict: # JSON values
     "All scores of an evaluation"
-    each = class_iou(rows, classes)
-    interval = bootstrap(rows, classes)
-    result = dict(info, draws=DRAWS, intervals='query images', episodes=len(rows), miou=miou(rows, classes), miou_interval=interval['miou'], fb_iou=fb_iou(rows),
-                  fb_iou_interval=interval['fb_iou'], iou={names[c - 1]: v for c, v in each.items()},
+    interval, first = bootstrap(rows, classes), rows[0] if rows else {}
+    result = dict(info, draws=DRAWS, intervals='query images', episodes=len(rows),
+                  miou=miou(rows, classes), miou_interval=interval['miou'],
+                  fb_iou=fb_iou(rows), fb_iou_interval=interval['fb_iou'],
+                  iou={names[c - 1]: v for c, v in class_iou(rows, classes).items()},
                   episodes_per_class={names[c - 1]: sum(r['label'] == c for r in rows) for c in classes})
-    if rows and 'n' in rows[0]:
-        result |= dict(ece=ece(rows), auroc_doubt=auroc(*add_up(rows, 'doubt')))
-        if 'variance' in rows[0]: result |= dict(auroc_variance=auroc(*add_up(rows, 'variance')))
-    if rows and 'where' in rows[0]:
-        total = {kind: np.sum([r['where'][kind] for r in rows], axis=0) for kind in rows[0]['where']}
+    if 'n' in first: result |= dict(ece=ece(rows), auroc_doubt=auroc(*add_up(rows, 'doubt')))
+    if 'variance' in first: result['auroc_variance'] = auroc(*add_up(rows, 'variance'))
+    if 'where' in first:
+        total = {kind: np.sum([r['where'][kind] for r in rows], axis=0) for kind in first['where']}
         result['variance_on'] = {kind: float(v/n) if n else None for kind, (v, n) in total.items()}
-    if rows and 'fair' in rows[0]: result['fair'] = summarise_fairly(rows, classes)
+    if 'fair' in first: result['fair'] = summarise_fairly(rows, classes)
     return result
 
-def describe_result(r):
+# %% ../nbs/use/30_evaluation.ipynb #d6591a05
+def describe_result(
+    r:dict, # from `summarise`
+)->str:
     "A result as a few lines of text"
-    percent = lambda v, i: f'{100*v:.1f} ({100*i[0]:.1f} to {100*i[1]:.1f})'
-    over = 'over query images: what other images of these classes would give' if r.get('intervals') == 'query images' else 'over episodes'
-    lines = [f"{r.get('data', '')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes: mIoU {percent(r['miou'], r['miou_interval'])}, "
-             f"FB-IoU {percent(r['fb_iou'], r['fb_iou_interval'])} (95% intervals {over})"]
-    if 'opened' in r: lines.append(f"  data: {r['opened']['images']}; " + ', '.join(f'{k}={v}' for k, v in r['opened'].items() if k != 'images'))
+    if r.get('intervals') == 'query images': over = 'over query images: what other images of these classes would give'
+    else: over = 'over episodes'
+    lines = [f"{r.get('data', '')}, {r.get('shots', '?')} shot(s), {r['episodes']:,} episodes: "
+             f"mIoU {_percent(r['miou'], r['miou_interval'])}, FB-IoU {_percent(r['fb_iou'], r['fb_iou_interval'])} "
+             f"(95% intervals {over})"]
+    if 'opened' in r:
+        options = ', '.join(f'{k}={v}' for k, v in r['opened'].items() if k != 'images')
+        lines.append(f"  data: {r['opened']['images']}; {options}")
     lines.append('  ' + ', '.join(f'{n} {"no episode" if v is None else f"{100*v:.1f}"}' for n, v in r['iou'].items()))
     if 'ece' in r:
         find = f", errors found by GP variance: AUROC {r['auroc_variance']:.3f}" if 'auroc_variance' in r else ''
-        lines.append(f"  calibration error {100*r['ece']:.1f}%{find}, by the model's own doubt {r['auroc_doubt']:.3f}")
+        own = f"by the model's own uncertainty {r['auroc_doubt']:.3f}"
+        lines.append(f"  calibration error {100*r['ece']:.1f}%{find}, {own}")
     if 'variance_on' in r:
         on = ', '.join(f'{kind} {"-" if v is None else f"{v:.3f}"}' for kind, v in r['variance_on'].items())
         lines.append(f'  mean GP variance (1 = nothing known) on {on}')
-    if 'fair' in r:
-        f = r['fair']
-        told = '' if f['found'] is None else f", IoU of a mask {f['found']:.2f} where {f['expected']:.2f} was expected"
-        alike = '' if f['correlation'] is None else f", correlation {f['correlation']:.2f}"
-        lines.append(f"  fair odds and the best cut: mIoU {percent(f['miou'], f['miou_interval'])}, calibration error {100*f['ece']:.1f}%{told}{alike}")
+    if 'fair' in r: lines.append(f"  fair odds and the best threshold: {_describe_fair(r['fair'])}")
     return '\n'.join(lines)
+
+def _percent(v, interval): return f'{100*v:.1f} ({100*interval[0]:.1f} to {100*interval[1]:.1f})'
+
+def _describe_fair(f):
+    parts = [f"mIoU {_percent(f['miou'], f['miou_interval'])}", f"calibration error {100*f['ece']:.1f}%"]
+    if f['found'] is not None: parts.append(f"IoU of a mask {f['found']:.2f} where {f['expected']:.2f} was expected")
+    if f['correlation'] is not None: parts.append(f"correlation {f['correlation']:.2f}")
+    return ', '.join(parts)
 
 # %% ../nbs/use/30_evaluation.ipynb #ba748fcf
 def reliability_figure(
     rows:list, # episodes with histograms
 ):
-    "Left: do probabilities mean what they say? Right: how errors fall when doubtful pixels are left out"
-    n, p, t = (add_up(rows, k) for k in 'npt')
-    some = n > 0
-    fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.6), layout='constrained')
+    "Left: do probabilities mean what they say? Right: how errors fall when uncertain pixels are left out"
+    fig, (left, right) = plt.subplots(1, 2, figsize=(7, 3.2), layout='constrained')
     left.plot([0, 1], [0, 1], color='grey', ls=':', label='perfect')
-    left.plot(p[some]/n[some], t[some]/n[some], 'o-', color='tab:red', label=f'model (ECE {100*ece(rows):.1f}%)')
+    left.plot(*_reliability(rows), 'o-', ms=4, color='tab:red', label=f'model (ECE {100*ece(rows):.1f}%)')
     if 'fair' in rows[0]:
         fair = [r['fair'] for r in rows]
-        n, p, t = (add_up(fair, k) for k in 'npt')
-        left.plot((p/n.clip(1))[n > 0], (t/n.clip(1))[n > 0], 's-', color='tab:green', label=f'with fair odds (ECE {100*ece(fair):.1f}%)')
-    left.set_xlabel('probability given to the class'); left.set_ylabel('share that is the class'); left.legend()
-    for name, label in (('variance', 'GP variance'), ('doubt', "model's own doubt")):
+        label = f'with fair odds (ECE {100*ece(fair):.1f}%)'
+        left.plot(*_reliability(fair), 's-', ms=4, color='tab:green', label=label)
+    for name, label in (('variance', 'GP variance'), ('doubt', "the model's own uncertainty")):
         if name not in rows[0]: continue
         sides = add_up(rows, name)
-        kept, risk = risk_coverage(*sides)
-        right.plot(kept, risk, label=f'least {label} first (AUROC {auroc(*sides):.2f})')
-    right.set_xlabel('share of pixels kept'); right.set_ylabel('share of errors among them'); right.legend()
+        right.plot(*risk_coverage(*sides), label=f'by {label}\n(AUROC {auroc(*sides):.2f})')
+    left.set_xlabel('probability given to the class'); left.set_ylabel('share that is the class')
+    right.set_xlabel('share of pixels kept'); right.set_ylabel('share of errors among them')
+    left.legend(fontsize=8); right.legend(fontsize=8, title='most certain pixels first', title_fontsize=8)
+    return fig
+
+def _reliability(rows):
+    "For each bin with pixels in it: their mean probability, and the share of them that is the class"
+    n, p, t = (add_up(rows, k) for k in 'npt')
+    return (p/n.clip(1))[n > 0], (t/n.clip(1))[n > 0]
+
+# %% ../nbs/use/30_evaluation.ipynb #64396204
+def sweep_figure(
+    scores:dict, # name of a model -> its results at several numbers of shots
+    floor:float=0., # where the axis of the mIoU begins, in percent; None: where it fits
+):
+    "mIoU by the number of annotated images, with intervals"
+    fig, ax = plt.subplots(figsize=(5.5, 3.4), layout='constrained')
+    for name, results in scores.items():
+        found = sorted(results, key=lambda r: r['shots'])
+        y = 100*np.array([r['miou'] for r in found])
+        low, high = 100*np.array([r['miou_interval'] for r in found]).T
+        ax.errorbar([r['shots'] for r in found], y, [y - low, high - y], marker='o', capsize=3, label=name)
+    ax.set_xlabel('annotated images (shots)'); ax.set_ylabel('mIoU on held-out classes (%)')
+    ax.set_ylim(floor); ax.legend(fontsize=8)
     return fig

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
+from .base import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_json
 from .datasets import FewShotData, in_parallel
 from .encoders import Encoded
 from .episodes import image_window
-from .base import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_json
 from .model import fold_batch_norm, pad_to
 
 # %% ../nbs/data/25_features.ipynb #62e86a70
@@ -49,23 +49,34 @@ class FeatureCache:
         create:bool=True, # False: another process has made the files
     ):
         self.images, self.size, self.limit = data.images, size, limit
-        folder, self.deep, n = Path(folder or cache_dir()/'features'), len(encoder.strides), len(data.images)
-        self.side = math.ceil(size/max(encoder.strides))*max(encoder.strides)
-        device = next(encoder.parameters()).device
-        with torch.no_grad(): maps = copy.deepcopy(encoder).eval().trunk(torch.zeros(1, 3, self.side, self.side, device=device))
-        self.shapes = [(n, *m.shape[1:]) for m in maps]
-        key = hashlib.sha256(f'deepgp_fss features 2 {trunk_digest(encoder)} {size}\n'.encode())
-        for i in range(n): key.update(f'{data.images.fingerprint(i)}\n'.encode(errors='surrogateescape'))
-        self.path, self.bytes = folder/key.hexdigest()[:16], sum(2*math.prod(s) for s in self.shapes)
-        self._maps, self._mark = None, np.dtype([('done', 'u1'), ('sums', '<u4', (len(maps),))])
+        self.deep, self.side = len(encoder.strides), math.ceil(size/max(encoder.strides))*max(encoder.strides)
+        n, folder = len(data.images), Path(folder or cache_dir()/'features')
+        self.shapes = [(n, *shape) for shape in self._map_shapes(encoder)]
+        self.path, self.bytes = folder/self._key(encoder)[:16], sum(2*math.prod(s) for s in self.shapes)
+        self._maps, self._mark = None, np.dtype([('done', 'u1'), ('sums', '<u4', (len(self.shapes),))])
         if not create or self._made(): return
         if not writable(folder): raise BadFile(f'{folder} cannot be written: choose another --cache_dir.')
         with locked(folder, wait=True):  # two runs may want the same features at the same time
             if not (self.path/'about.json').exists(): self._create()
             elif not self._made(): reserve(*self._files()[-1])  # nothing is known to be done
 
+    def _map_shapes(self, encoder):
+        "(C, h, w) of each map of the trunk"
+        device = next(encoder.parameters()).device
+        black = torch.zeros(1, 3, self.side, self.side, device=device)
+        with torch.no_grad(): return [tuple(m.shape[1:]) for m in copy.deepcopy(encoder).eval().trunk(black)]
+
+    def _key(self, encoder):
+        "A digest of all that the features depend on"
+        key = hashlib.sha256(f'deepgp_fss features 2 {trunk_digest(encoder)} {self.size}\n'.encode())
+        for i in range(len(self.images)):
+            key.update(f'{self.images.fingerprint(i)}\n'.encode(errors='surrogateescape'))
+        return key.hexdigest()
+
     def _files(self):
-        return [(self._file(k), 2*math.prod(s)) for k, s in enumerate(self.shapes)] + [(self.path/'done', self._mark.itemsize*len(self.images))]
+        "Every file with its size; the last one says of each image whether it is there"
+        maps = [(self._file(k), 2*math.prod(s)) for k, s in enumerate(self.shapes)]
+        return [*maps, (self.path/'done', self._mark.itemsize*len(self.images))]
 
     def _made(self):
         done, size = self._files()[-1]
@@ -74,29 +85,34 @@ class FeatureCache:
     def _create(self):
         others = sum(kept_bytes(p) for p in self.path.parent.glob('*/about.json'))
         if self.bytes + others > 1e9*self.limit:
-            raise BadFile(f'The features of {len(self.images):,} images at {self.size}x{self.size} take {self.bytes/1e9:.1f} GB, and {others/1e9:.1f} GB '
-                          f'are kept in {self.path.parent} already: more than the limit of {self.limit:g} GB. Delete folders there that are no '
-                          'longer needed, raise --cache_limit, choose a smaller --size, or do without by --cache false.')
+            raise BadFile(f'The features of {len(self.images):,} images at {self.size}x{self.size} take '
+                          f'{self.bytes/1e9:.1f} GB, and {others/1e9:.1f} GB are kept in {self.path.parent} already: '
+                          f'more than the limit of {self.limit:g} GB. Delete folders there that are no longer needed, '
+                          'raise --cache_limit, choose a smaller --size, or do without by --cache false.')
         if not writable(self.path): raise BadFile(f'{self.path} cannot be written: choose another --cache_dir.')
         try:
             for path, size in self._files(): reserve(path, size)
         except OSError as e:
             for path, _ in self._files(): path.unlink(missing_ok=True)
-            raise BadFile(f'There is no room for {self.bytes/1e9:.1f} GB of features in {self.path.parent} ({e.strerror}): make room, choose '
-                          'another --cache_dir, or do without by --cache false.') from None
-        about = dict(images=self.images.title, n=len(self.images), size=self.size, maps=self.shapes, bytes=self.bytes)
-        write_json(self.path/'about.json', about)
+            raise BadFile(f'There is no room for {self.bytes/1e9:.1f} GB of features in {self.path.parent} '
+                          f'({e.strerror}): make room, choose another --cache_dir, '
+                          'or do without by --cache false.') from None
+        write_json(self.path/'about.json', dict(images=self.images.title, n=len(self.images), size=self.size,
+                                                maps=self.shapes, bytes=self.bytes))
 
     def _file(self, k): return self.path/f'map{k}.f16'
     def __getstate__(self): return self.__dict__ | dict(_maps=None)  # a worker process opens the files itself
     def __repr__(self):
-        return f'features of {self.images.title} at {self.size}x{self.size}: {self.bytes/1e9:.2f} GB in {self.path} (limit {self.limit:g} GB)'
+        return (f'features of {self.images.title} at {self.size}x{self.size}: {self.bytes/1e9:.2f} GB in {self.path} '
+                f'(limit {self.limit:g} GB)')
 
     def _open(self, mode):
+        "The maps and the marks, as memory-mapped files"
         for path, size in self._files():
-            if not path.is_file() or path.stat().st_size != size: raise BadFile(f'{path} is missing or has been cut off: delete the folder {self.path}, and it is made anew.')
-        return [np.memmap(self._file(k), np.float16, mode, shape=s) for k, s in enumerate(self.shapes)], \
-            np.memmap(self.path/'done', self._mark, mode, shape=(len(self.images),))
+            if not path.is_file() or path.stat().st_size != size:
+                raise BadFile(f'{path} is missing or truncated: delete the folder {self.path}, and it is rebuilt.')
+        maps = [np.memmap(self._file(k), np.float16, mode, shape=s) for k, s in enumerate(self.shapes)]
+        return maps, np.memmap(self.path/'done', self._mark, mode, shape=(len(self.images),))
 
     def read(self,
         which:list, # numbers of images
@@ -106,11 +122,14 @@ class FeatureCache:
         if self._maps is None: self._maps = self._open('r')
         maps, marks = self._maps
         for i in which:
-            if not marks['done'][i]: raise BadFile(f'{self.images.name(i)} has no kept features: its file could not be read, or the cache was not filled.')
+            if not marks['done'][i]:
+                raise BadFile(f'{self.images.name(i)} has no kept features: '
+                              'its file could not be read, or the cache was not filled.')
         rows = [np.stack([m[i] for i in which]) for m in maps[:self.deep if deep_only else None]]
         for i, *row in zip(which, *rows):
             if not same(row, marks['sums'][i]):
-                raise BadFile(f'The kept features of {self.images.name(i)} in {self.path} are damaged: start the same command again, and they are computed anew.')
+                raise BadFile(f'The kept features of {self.images.name(i)} in {self.path} are damaged: '
+                              'start the same command again, and they are computed again.')
         return Encoded([torch.from_numpy(r) for r in rows], (self.size, self.size))
 
 # %% ../nbs/data/25_features.ipynb #00d2720b
@@ -124,7 +143,8 @@ def same(
 def kept_bytes(path):
     "How much a cache takes, from its about.json"
     size = read_json(path).get('bytes')
-    if not isinstance(size, int): raise BadFile(f'{path} does not say how much is kept there: delete the folder {path.parent}.')
+    if not isinstance(size, int):
+        raise BadFile(f'{path} does not say how much is kept there: delete the folder {path.parent}.')
     return size
 
 def reserve(path, size):
@@ -143,9 +163,10 @@ def find_damaged(
     "Read kept features, and compare them with their checksums"
     maps, marks = cache._open('r')
     kept, damaged = [int(i) for i in which if marks['done'][i]], []
-    intact = in_parallel(lambda i: same([m[i] for m in maps], marks['sums'][i]), kept, 'checking kept features', progress=progress and bool(kept))
-    for i, well in zip(kept, intact):
-        if not well: damaged.append(i)
+    def intact(i): return same([m[i] for m in maps], marks['sums'][i])
+    checked = in_parallel(intact, kept, 'checking kept features', progress=progress and bool(kept))
+    for i, is_intact in zip(kept, checked):
+        if not is_intact: damaged.append(i)
         if asked: break
     return damaged
 
@@ -174,24 +195,25 @@ def fill(
 )->int: # how many images were computed
     "Compute the features that are not there yet, or are damaged"
     (maps, marks), written, count = cache._open('r+'), [], 0
-    done = marks['done']
-    fast = copy.deepcopy(encoder).eval().requires_grad_(False)
-    fold_batch_norm(fast)
-    fast, device = fast.to(memory_format=torch.channels_last), next(encoder.parameters()).device
+    done, fast, device = marks['done'], _for_filling(encoder), next(encoder.parameters()).device
     groups = [data.queries[i:i+batch] for i in range(0, len(data.queries), batch)][rank::world]
-    if damaged := find_damaged(cache, [i for g in groups for i in g], progress, asked):
-        print(f'The kept features of {len(damaged):,} image(s) in {cache.path} were damaged: they are computed again.', file=sys.stderr)
+    if damaged := find_damaged(cache, [i for group in groups for i in group], progress, asked):
+        print(f'The kept features of {len(damaged):,} image(s) in {cache.path} were damaged: they are computed again.',
+              file=sys.stderr)
         done[damaged] = 0
-    groups = [g for g in groups if not done[g].all()]
-    for k, group in enumerate(progress_bar(groups, desc=f'features, {cache.bytes/1e9:.1f} GB', unit=f' x {batch} images', show=progress)):
+    groups = [group for group in groups if not done[group].all()]
+    desc, unit = f'features, {cache.bytes/1e9:.1f} GB', f' x {batch} images'
+    for k, group in enumerate(progress_bar(groups, desc=desc, unit=unit, show=progress)):
         if asked: break
-        windows = {int(i): w for i in group if (w := _window(data, int(i), cache.size, skip_broken)) is not None}
+        read = {int(i): _window(data, int(i), cache.size, skip_broken) for i in group}
+        windows = {i: window for i, window in read.items() if window is not None}
         if not windows: continue
         images = pad_to(torch.stack(list(windows.values())).to(device), max(encoder.strides))
         for m, values in zip(maps, fast.trunk(images)):
             values = values.half().cpu().numpy()
             if not np.isfinite(values).all():
-                raise BadFile(f'Features of {cache.images.name(group[0])}, or of the images after it, do not fit half precision: use --cache false.')
+                raise BadFile(f'Features of {cache.images.name(group[0])}, or of the images after it, '
+                              'do not fit half precision: use --cache false.')
             for row, i in enumerate(windows):
                 if not done[i]: m[i] = values[row]
         written += [i for i in windows if not done[i]]
@@ -200,10 +222,18 @@ def fill(
     _mark(maps, marks, written)
     return count
 
-def _window(data, i, size, skip_broken): # -> (3, size, size) uint8
-    try: return image_window(data.images.load(i, data.present[i][0])[0], size)
+def _for_filling(encoder):
+    "A copy that computes the same faster"
+    fast = copy.deepcopy(encoder).eval().requires_grad_(False)
+    fold_batch_norm(fast)
+    return fast.to(memory_format=torch.channels_last)
+
+def _window(data, i, size, skip_broken): # -> (3, size, size) uint8; None: a broken file that is skipped
+    try: image, _ = data.images.load(i, data.present[i][0])  # the mask, too: both must have the same shape
     except BadFile:
         if not skip_broken: raise
+        return None
+    return image_window(image, size)
 
 # %% ../nbs/data/25_features.ipynb #b511df78
 def keep_features(
@@ -218,8 +248,10 @@ def keep_features(
     asked:list=(), # stop early, with what is there, once it is not empty
 )->FeatureCache:
     "A filled cache, made by all processes together"
-    with state.main_process_first(): cache = FeatureCache(encoder, data, size, folder, limit, create=state.is_main_process)
-    if progress and state.is_main_process: print(cache)
-    fill(cache, encoder, data, state.process_index, state.num_processes, skip_broken=skip_broken, progress=progress and state.is_main_process, asked=asked)
+    main = state.is_main_process
+    with state.main_process_first(): cache = FeatureCache(encoder, data, size, folder, limit, create=main)
+    if progress and main: print(cache)
+    fill(cache, encoder, data, state.process_index, state.num_processes, skip_broken=skip_broken,
+         progress=progress and main, asked=asked)
     state.wait_for_everyone()
     return cache

@@ -7,7 +7,6 @@ __all__ = ['KINDS', 'COLOURS', 'photographs_in', 'find_support', 'find_queries',
            'write_results', 'segment_files']
 
 # %% ../nbs/use/35_folders.ipynb #3e5a28c8
-import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -15,9 +14,11 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from .datasets import IMAGE_ENDINGS, one_each
-from .base import BadFile, locked, progress_bar, writable, write_atomically
-from .segmenter import FewShotSegmenter, as_image
+from .base import BadFile, locked, progress_bar, writable, write_atomically, write_json
+from .datasets import one_each
+from .files import list_photographs
+from .inputs import as_image
+from .segmenter import FewShotSegmenter
 from .visualize import FOUND, overlay
 
 # %% ../nbs/use/35_folders.ipynb #c9a54607
@@ -25,22 +26,27 @@ def photographs_in(
     folder:Path, # to look in, not below
 )->list: # paths, sorted
     "Files that look like images"
-    return sorted(p for p in Path(folder).iterdir() if p.is_file() and p.suffix.lower() in IMAGE_ENDINGS and not p.name.startswith('.'))
+    return [p for p in list_photographs(folder) if p.is_file()]
 
 def find_support(
     folder:Path, # with photographs and masks
 )->list: # of (image, mask) paths
     "Photographs and their masks"
     folder = Path(folder)
-    if not folder.is_dir(): raise BadFile(f'{folder} is no folder: --support takes the folder of the images with masks.')
+    if not folder.is_dir():
+        raise BadFile(f'{folder} is not a folder: --support takes the folder of the images with masks.')
     if (folder/'images').is_dir() and (folder/'masks').is_dir():
         images, place = photographs_in(folder/'images'), folder/'masks'
     else: images, place = [p for p in photographs_in(folder) if p.suffix.lower() != '.png'], folder
-    if not images: raise BadFile(f'{folder} holds no photographs: it should have files such as cat.jpg with their masks cat.png, or folders images and masks.')
+    if not images:
+        raise BadFile(f'{folder} holds no photographs: it should have files such as cat.jpg with their masks cat.png, '
+                      'or folders images and masks.')
     one_each(images)
     pairs = [(p, place/f'{p.stem}.png') for p in images]
-    alone = [image for image, mask in pairs if not mask.exists()]
-    if alone: raise BadFile(f'{len(alone)} photograph(s) in {folder} have no mask, such as {alone[0].name}: {place/(alone[0].stem + ".png")} should be there.')
+    if alone := [pair for pair in pairs if not pair[1].exists()]:
+        image, mask = alone[0]
+        raise BadFile(f'{len(alone)} photograph(s) in {folder} have no mask, such as {image.name}: '
+                      f'{mask} should be there.')
     return pairs
 
 # %% ../nbs/use/35_folders.ipynb #ff941359
@@ -79,13 +85,18 @@ def check_out(
     beside = {parent for f in files for parent in (Path(f).parent, Path(os.path.realpath(f)).parent)}
     for place in (Path(out), *(Path(out)/kind for kind in KINDS)):
         real = Path(os.path.realpath(place))
-        for given, near in [*((Path(f), (real, *real.parents)) for f in folders), *((parent, (real,)) for parent in sorted(beside))]:
-            if any(os.path.exists(p) and os.path.samefile(p, given) for p in near):
-                raise BadFile(f'{place} is {given}, or lies in it, and that is where images or masks come from: choose another --out, outside of it.')
+        clashes = [f for f in map(Path, folders) if _any_is(f, (real, *real.parents))]
+        clashes += [f for f in sorted(beside) if _any_is(f, (real,))]
+        if clashes:
+            raise BadFile(f'{place} is {clashes[0]}, or lies in it, and that is where images or masks come from: '
+                          'choose another --out, outside of it.')
+
+def _any_is(folder, places): return any(os.path.exists(p) and os.path.samefile(p, folder) for p in places)
 
 # %% ../nbs/use/35_folders.ipynb #0ef69da6
 KINDS = dict(masks='.png', overlays='.jpg', variance='.png')  # what is written, and its ending
-COLOURS = np.array([(0, 0, 0), FOUND, (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0), (204, 121, 167)], np.uint8)
+COLOURS = np.array([(0, 0, 0), FOUND, (86, 180, 233), (0, 158, 115), (240, 228, 66), (0, 114, 178), (213, 94, 0),
+                    (204, 121, 167)], np.uint8)
 
 def palette():
     "256 colours for label maps: those of Okabe and Ito, repeated; 255 is white"
@@ -93,12 +104,13 @@ def palette():
 
 def write_results(out, name, image, prediction):
     "The files of one photograph"
-    labels = Image.fromarray(prediction.mask)
+    labels, drawn = Image.fromarray(prediction.mask), image
     labels.putpalette(palette().tobytes())
-    drawn = image
-    for label in prediction.labels: drawn = overlay(drawn, prediction.mask == label, tuple(int(v) for v in palette()[label]))
+    for label in prediction.labels:
+        drawn = overlay(drawn, prediction.mask == label, tuple(int(v) for v in palette()[label]))
     pictures = dict(masks=labels, overlays=Image.fromarray(drawn))
-    if prediction.variance is not None: pictures['variance'] = Image.fromarray((255*prediction.variance).round().astype(np.uint8))
+    if prediction.variance is not None:
+        pictures['variance'] = Image.fromarray((255*prediction.variance).round().astype(np.uint8))
     for kind, picture in pictures.items():
         how = dict(format='JPEG', quality=90) if KINDS[kind] == '.jpg' else dict(format='PNG')
         write_atomically(out/kind/f'{name}{KINDS[kind]}', lambda part: picture.save(part, **how))
@@ -114,34 +126,53 @@ def segment_files(
     progress:bool=True, # show a bar
     **about, # more for the summary: JSON values
 )->dict: # the summary
-    "Segment photographs into a folder, going on past those that cannot be read"
+    "Segment photographs into a folder, passing over those that cannot be read"
     out, targets = Path(out), output_names(queries)
     check_out(out, [], queries)
-    if not writable(out): raise BadFile(f'{out} cannot be written: choose another --out, or mend its permissions.')
-    there = [p for p in [out/'summary.json', *(out/kind/f'{n}{end}' for n in targets for kind, end in KINDS.items())] if p.exists()]
-    if there and not force: raise BadFile(f'{there[0]} exists ({len(there)} file(s) like this): choose another --out, or overwrite with --force.')
-    with locked(out): return _segment(segmenter, list(zip(queries, targets)), out, names or {}, batch, progress, about)
+    if not writable(out): raise BadFile(f'{out} cannot be written: choose another --out, or fix its permissions.')
+    files = [out/'summary.json', *(out/kind/f'{n}{end}' for n in targets for kind, end in KINDS.items())]
+    there = [p for p in files if p.exists()]
+    if there and not force:
+        raise BadFile(f'{there[0]} exists ({len(there)} file(s) like this): choose another --out, '
+                      'or overwrite with --force.')
+    about = dict(shots=len(segmenter.shots), labels=list(segmenter.labels), **about)
+    work = progress_bar(list(zip(queries, targets)), desc='segmenting', unit=' images', show=progress)
+    rows = []
+    with locked(out):
+        try:
+            for row in _segment(segmenter, work, out, names or {}, batch): rows.append(row)
+        except KeyboardInterrupt: return _summarise(out, False, about, rows)  # here, a second signal does no harm
+        return _summarise(out, True, about, rows)
 
-def _segment(segmenter, work, out, names, batch, progress, about):
-    rows, waiting = [], []
-    def flush():
-        for (path, target, image), p in zip(waiting, segmenter.predict_many([w[2] for w in waiting], batch, progress=False)):
-            try: write_results(out, target, image, p)
-            except OSError as e: rows.append(dict(file=str(path), error=f'The results of {path} cannot be written ({e.strerror}).')); continue
-            share = {names.get(c, str(c)): round(float((p.mask == c).mean()), 6) for c in p.labels}
-            rows.append(dict(file=str(path), result=target, width=image.shape[1], height=image.shape[0], found=share,
-                             variance=None if p.variance is None else round(float(p.variance.mean()), 6),
-                             expected_iou=None if p.expected_iou is None else dict(zip(share, np.atleast_1d(p.expected_iou).round(4).tolist()))))
-        waiting.clear()
-    def summarise(finished):
-        summary = dict(finished=finished, shots=len(segmenter.images), labels=list(segmenter.labels), **about, images=sorted(rows, key=lambda r: r['file']))
-        write_atomically(out/'summary.json', lambda part: part.write_text(json.dumps(summary, indent=1) + '\n'))
-        return summary
-    try:
-        for path, target in progress_bar(work, desc='segmenting', unit=' images', show=progress):
-            try: waiting.append((path, target, as_image(path)))
-            except BadFile as e: rows.append(dict(file=str(path), error=str(e)))
-            if len(waiting) == batch: flush()
-        flush()
-    except KeyboardInterrupt: return summarise(False)  # within the handler, where a second signal does no harm
-    return summarise(True)
+def _segment(segmenter, work, out, names, batch): # yields rows of the summary
+    "Read the photographs, and segment a batch whenever one is full"
+    waiting = []
+    for path, target in work:
+        try: waiting.append((path, target, as_image(path)))
+        except BadFile as problem: yield dict(file=str(path), error=str(problem))
+        if len(waiting) == batch:
+            yield from _segment_batch(segmenter, waiting, out, names)
+            waiting.clear()
+    if waiting: yield from _segment_batch(segmenter, waiting, out, names)
+
+def _segment_batch(segmenter, waiting, out, names): # yields rows
+    predictions = segmenter.predict_batch([image for *_, image in waiting])
+    for (path, target, image), prediction in zip(waiting, predictions):
+        try: write_results(out, target, image, prediction)
+        except OSError as e:
+            yield dict(file=str(path), error=f'The results of {path} cannot be written ({e.strerror}).')
+        else: yield dict(file=str(path), result=target, **_found(prediction, names))
+
+def _found(prediction, names):
+    "What the summary says of a prediction: share of each class, mean variance, expected IoU of each class"
+    share = {names.get(c, str(c)): round(float((prediction.mask == c).mean()), 6) for c in prediction.labels}
+    variance, expected = prediction.variance, prediction.expected_iou
+    height, width = prediction.mask.shape
+    return dict(width=width, height=height, found=share,
+                variance=None if variance is None else round(float(variance.mean()), 6),
+                expected_iou=None if expected is None else dict(zip(share, np.atleast_1d(expected).round(4).tolist())))
+
+def _summarise(out, finished, about, rows):
+    summary = dict(finished=finished, **about, images=sorted(rows, key=lambda row: row['file']))
+    write_json(out/'summary.json', summary)
+    return summary

@@ -20,10 +20,12 @@ from PIL import Image
 from pycocotools import mask as coco_mask
 from scipy.io import loadmat
 
-from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, coco, coco_folds, coco_lacks,
-                                 coco_masks, coco_year, find_coco, find_folder, find_voc, folder_set, in_parallel, pascal, read_list)
-from .base import FOLDS, IGNORE, BadFile, locked, named, read_json, write_atomically
-from .files import Meaning, count_mask, in_words, open_image, read_labels, two_meanings, upright
+from .base import FOLDS, IGNORE, BadFile, locked, read_json, write_atomically
+from .config import DATASETS
+from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, Subset,
+                                 coco, coco_folds, coco_lacks, coco_masks, coco_year, find_coco, find_folder, find_voc,
+                                 folder_set, in_parallel, open_data, pascal, read_list)
+from .files import Meaning, count_mask, in_words, open_image, read_labels, two_meanings, upright_shape
 
 # %% ../nbs/data/23_prepare.ipynb #2c3ae257
 def read_sbd(
@@ -31,9 +33,11 @@ def read_sbd(
 )->np.ndarray: # (H, W) uint8 label map
     "The label map inside a file of SBD"
     try: labels = np.asarray(loadmat(path, squeeze_me=True, struct_as_record=False)['GTcls'].Segmentation)
-    except Exception as e:  # a parser of strangers' files may fail in any way
-        raise BadFile(f'{path} is no label map of SBD ({type(e).__name__}: {e}).') from None
-    if labels.ndim != 2 or labels.dtype.kind not in 'iuf' or labels.min() < 0 or labels.max() > 20 or (labels != np.round(labels)).any(): raise BadFile(f'{path} does not hold labels from 0 to 20.')
+    except Exception as e:  # the parser of unknown files may fail in any way
+        raise BadFile(f'{path} is not a label map of SBD ({type(e).__name__}: {e}).') from None
+    numbers = labels.ndim == 2 and labels.dtype.kind in 'iuf'
+    if not numbers or labels.min() < 0 or labels.max() > 20 or (labels != np.round(labels)).any():
+        raise BadFile(f'{path} does not hold labels from 0 to 20.')
     return labels.astype(np.uint8)
 
 # %% ../nbs/data/23_prepare.ipynb #179bd070
@@ -61,10 +65,11 @@ def build_pascal(
 )->tuple: # folder of the label maps, how many were made now, how many there are
     "Make `SegmentationClassAug` from VOC 2012 and SBD"
     voc = find_voc(root)
-    cls = find_folder(sbd, ('.', 'dataset', 'benchmark_RELEASE/dataset', 'benchmark/benchmark_RELEASE/dataset'), ('cls',), 'SBD')/'cls'
+    places = '.', 'dataset', 'benchmark_RELEASE/dataset', 'benchmark/benchmark_RELEASE/dataset'
+    of_sbd, of_voc = find_folder(sbd, places, ('cls',), 'SBD')/'cls', voc/'SegmentationClass'
     out = voc/'SegmentationClassAug'
-    sources = {p.stem: p for folder, ending in ((cls, 'mat'), (voc/'SegmentationClass', 'png')) for p in sorted(folder.glob(f'*.{ending}'))}
-    if not sources: raise BadFile(f'Neither {cls} nor {voc/"SegmentationClass"} holds any label map.')
+    sources = {p.stem: p for p in (*sorted(of_sbd.glob('*.mat')), *sorted(of_voc.glob('*.png')))}  # VOC's win
+    if not sources: raise BadFile(f'Neither {of_sbd} nor {of_voc} holds any label map.')
     def lacking(): return [(name, p) for name, p in sorted(sources.items()) if not (out/f'{name}.png').exists()]
     def convert(job):
         name, source = job
@@ -79,11 +84,14 @@ def build_pascal(
 def _check_shape(shape, height, width):
     "pycocotools draws whatever it is given, for as long as it takes"
     if isinstance(shape, list):
-        for polygon in shape:
-            points = np.asarray(polygon, dtype=float)
-            if points.ndim != 1 or len(points) % 2: raise ValueError('a polygon needs pairs of coordinates')
-            if not np.isfinite(points).all() or np.abs(points).max(initial=0) > 2*max(height, width) + 100: raise ValueError('a polygon lies far outside of its image')
-    elif isinstance(shape['counts'], list) and sum(shape['counts']) != height*width: raise ValueError('its runs do not cover the image')
+        for polygon in shape: _check_polygon(np.asarray(polygon, dtype=float), 2*max(height, width) + 100)
+    elif isinstance(shape['counts'], list) and sum(shape['counts']) != height*width:
+        raise ValueError('its runs do not cover the image')
+
+def _check_polygon(points, farthest):
+    if points.ndim != 1 or len(points) % 2: raise ValueError('a polygon needs pairs of coordinates')
+    if not np.isfinite(points).all() or np.abs(points).max(initial=0) > farthest:
+        raise ValueError('a polygon lies far outside of its image')
 
 # %% ../nbs/data/23_prepare.ipynb #7a12cad6
 def draw_object(
@@ -96,12 +104,16 @@ def draw_object(
     shape = annotation['segmentation']
     try:
         _check_shape(shape, height, width)
-        if isinstance(shape, list): rle = coco_mask.merge(coco_mask.frPyObjects(shape[:1] if first_only else shape, height, width))
-        else: rle = coco_mask.frPyObjects(shape, height, width) if isinstance(shape['counts'], list) else shape
-        drawn = coco_mask.decode(rle).astype(bool)
-    except Exception as e: raise BadFile(f"annotation {annotation.get('id')} has a shape that cannot be drawn ({e})") from None
+        if isinstance(shape, list):
+            runs = coco_mask.merge(coco_mask.frPyObjects(shape[:1] if first_only else shape, height, width))
+        elif isinstance(shape['counts'], list): runs = coco_mask.frPyObjects(shape, height, width)
+        else: runs = shape
+        drawn = coco_mask.decode(runs).astype(bool)
+    except Exception as e:
+        raise BadFile(f"annotation {annotation.get('id')} has a shape that cannot be drawn ({e})") from None
     if drawn.shape != (height, width):
-        raise BadFile(f"annotation {annotation.get('id')} has a shape of {drawn.shape[1]}x{drawn.shape[0]}, but its image is {width}x{height}")
+        raise BadFile(f"annotation {annotation.get('id')} has a shape of {drawn.shape[1]}x{drawn.shape[0]}, "
+                      f'but its image is {width}x{height}')
     return drawn
 
 # %% ../nbs/data/23_prepare.ipynb #23625c46
@@ -126,28 +138,51 @@ def read_annotations(
 )->tuple: # images by id, annotations by image id, labels by category id
     "What COCO's file says, checked as far as we use it"
     data = read_json(path, object, 'download or unpack it again')
-    if not isinstance(data, dict) or not all(isinstance(data.get(k), list) for k in ('images', 'annotations', 'categories')) or not {'images', 'annotations', 'categories'} <= data.keys():
-        raise BadFile(f'{path} is no file of COCO instances: it lacks images, annotations or categories.')
+    parts = 'images', 'annotations', 'categories'
+    if not isinstance(data, dict) or not all(isinstance(data.get(part), list) for part in parts):
+        raise BadFile(f'{path} is not a file of COCO instances: it lacks images, annotations or categories.')
     try:
-        numbers = {c['name']: c['id'] for c in data['categories']}
-        missing = [name for name in COCO_CLASSES if name not in numbers]
-        if missing: raise BadFile(f'{path} lacks the category {missing[0]!r}.')
-        images, of, known = {im['id']: im for im in data['images']}, {}, {c['id'] for c in data['categories']}
-        for a in data['annotations']:
-            if not isinstance(a, dict): raise BadFile(f'{path} has the annotation {a!r:.80}, which does not say of what image and category it is.')
-            if a['image_id'] not in images: raise BadFile(f"{path}: annotation {a['id']} is of image {a['image_id']}, which the file does not list.")
-            a['segmentation']  # must be there
-            if a['category_id'] not in known: raise BadFile(f"{path}, image {a['image_id']}: annotation {a['id']} is of category {a['category_id']}, which the file does not list.")
-            of.setdefault(a['image_id'], []).append(a)
-        for im in data['images']:
-            if not isinstance(im['file_name'], str): raise BadFile(f"{path}: image {im['id']} has the file name {im['file_name']!r}, which is no text.")
-            for side in ('height', 'width'):
-                if not isinstance(im[side], int) or not 0 < im[side] < 65536: raise BadFile(f"{path}: image {im['id']} has the {side} {im[side]!r}: it must be a whole number from 1 to 65535.")
-        for what in ('id', 'file_name'):
-            twice = next((value for value, n in Counter(im[what] for im in data['images']).items() if n > 1), None)
-            if twice is not None: raise BadFile(f'{path} lists two images with the {what} {twice!r}.')
+        labels_of = _labels_of(data['categories'], path)
+        images, of = {image['id']: image for image in data['images']}, {}
+        categories = {category['id'] for category in data['categories']}
+        for annotation in data['annotations']:
+            _check_annotation(annotation, images, categories, path)
+            of.setdefault(annotation['image_id'], []).append(annotation)
+        _check_images(data['images'], path)
     except (KeyError, TypeError) as e: raise BadFile(f'{path} has an entry without {e}.') from None
-    return images, of, {numbers[name]: label for label, name in enumerate(COCO_CLASSES, 1)}
+    return images, of, labels_of
+
+def _labels_of(categories, path):
+    "Label of each category: its place among COCO's names"
+    ids = {category['name']: category['id'] for category in categories}
+    missing = [name for name in COCO_CLASSES if name not in ids]
+    if missing: raise BadFile(f'{path} lacks the category {missing[0]!r}.')
+    return {ids[name]: label for label, name in enumerate(COCO_CLASSES, 1)}
+
+def _check_annotation(annotation, images, categories, path):
+    "An annotation needs an image, a category and a shape"
+    if not isinstance(annotation, dict):
+        raise BadFile(f'{path} has the annotation {annotation!r:.80}, '
+                      'which does not say of what image and category it is.')
+    image, category, _ = (annotation[key] for key in ('image_id', 'category_id', 'segmentation'))
+    if image not in images:
+        raise BadFile(f"{path}: annotation {annotation['id']} is of image {image}, which the file does not list.")
+    if category not in categories:
+        raise BadFile(f"{path}, image {image}: annotation {annotation['id']} is of category {category}, "
+                      'which the file does not list.')
+
+def _check_images(images, path):
+    "Images need a size and a file of their own"
+    for image in images:
+        if not isinstance(image['file_name'], str):
+            raise BadFile(f"{path}: image {image['id']} has the file name {image['file_name']!r}, which is not text.")
+        for side in ('height', 'width'):
+            if not isinstance(image[side], int) or not 0 < image[side] < 65536:
+                raise BadFile(f"{path}: image {image['id']} has the {side} {image[side]!r}: "
+                              'it must be a whole number from 1 to 65535.')
+    for what in ('id', 'file_name'):
+        twice = [value for value, n in Counter(image[what] for image in images).items() if n > 1]
+        if twice: raise BadFile(f'{path} lists two images with the {what} {twice[0]!r}.')
 
 # %% ../nbs/data/23_prepare.ipynb #1fe59c75
 def coco_wanted(
@@ -159,9 +194,12 @@ def coco_wanted(
     "The images of a split, in order"
     folder = find_coco(root)/f'{split}{coco_year(root)}'
     there = {p.stem for p in folder.iterdir() if p.suffix == '.jpg'}
-    every = [(i, Path(images[i]['file_name']).stem) for i in sorted(of) if any(not a.get('iscrowd') for a in of[i])]
+    with_object = [i for i in sorted(of) if any(not a.get('iscrowd') for a in of[i])]
+    every = [(i, Path(images[i]['file_name']).stem) for i in with_object]
     wanted = [(i, name) for i, name in every if name in there]
-    if not wanted: raise BadFile(f'{folder} holds none of the {len(every):,} photographs that have annotations: unpack them there.')
+    if not wanted:
+        raise BadFile(f'{folder} holds none of the {len(every):,} photographs that have annotations: '
+                      'unpack them there.')
     return wanted, [name for _, name in every if name not in there]
 
 # %% ../nbs/data/23_prepare.ipynb #20d25c1a
@@ -174,24 +212,31 @@ def build_coco(
 )->dict: # split -> (folder, made now, all)
     "Make the label maps of COCO"
     if masks not in ('full', 'compat'): raise ValueError(f"masks must be 'full' or 'compat', not {masks!r}.")
-    year, result = coco_year(root), {}
+    year = coco_year(root)
     lacks = {split: coco_lacks(root, split, year) for split in splits or ('train', 'val')}
     if all(lacks.values()) or splits and any(lacks.values()): raise BadFile(next(filter(None, lacks.values())))
-    for split in (s for s in lacks if not lacks[s]):
-        path, out = find_coco(root)/f'annotations/instances_{split}{year}.json', coco_masks(root, split, masks)
-        images, of, labels_of = read_annotations(path)
-        wanted, missing = coco_wanted(root, split, images, of)
-        def draw(job):
-            i, name = job
-            try: save_labels(out/f'{name}.png', draw_labels(of[i], images[i]['height'], images[i]['width'], labels_of, masks))
-            except (BadFile, KeyError) as e: raise BadFile(f'{path}, image {i}: {e}.') from None
-        with _alone(out):
-            todo = [(i, name) for i, name in wanted if not (out/f'{name}.png').exists()]
-            for _ in in_parallel(draw, todo, f'label maps of COCO, {split}', workers, progress): pass
-            for name, names in (('missing', missing), ('list', [n for _, n in wanted])):
-                write_atomically(out/f'{name}.txt', lambda part: part.write_text(''.join(f'{n}\n' for n in names), encoding='utf-8'))
-        result[split] = out, len(todo), len(wanted)
-    return result
+    return {split: _build_split(root, split, year, masks, workers, progress) for split in lacks if not lacks[split]}
+
+def _build_split(root, split, year, masks, workers, progress):
+    "Label maps of one split, and the lists of what can be used and of what is missing"
+    path, out = find_coco(root)/f'annotations/instances_{split}{year}.json', coco_masks(root, split, masks)
+    images, of, labels_of = read_annotations(path)
+    wanted, missing = coco_wanted(root, split, images, of)
+    def draw(job):
+        i, name = job
+        try: labels = draw_labels(of[i], images[i]['height'], images[i]['width'], labels_of, masks)
+        except (BadFile, KeyError) as e: raise BadFile(f'{path}, image {i}: {e}.') from None
+        save_labels(out/f'{name}.png', labels)
+    with _alone(out):
+        todo = [(i, name) for i, name in wanted if not (out/f'{name}.png').exists()]
+        for _ in in_parallel(draw, todo, f'label maps of COCO, {split}', workers, progress): pass
+        _write_names(out/'missing.txt', missing)
+        _write_names(out/'list.txt', [name for _, name in wanted])
+    return out, len(todo), len(wanted)
+
+def _write_names(path, names):
+    text = ''.join(f'{name}\n' for name in names)
+    write_atomically(path, lambda part: part.write_text(text, encoding='utf-8'))
 
 # %% ../nbs/data/23_prepare.ipynb #444ca5f9
 def coco_gaps(
@@ -204,12 +249,14 @@ def coco_gaps(
         path, lacks = coco_masks(root, split, masks)/'missing.txt', coco_lacks(root, split, year)
         names = read_list(path) if path.exists() and path.stat().st_size else []
         if lacks: absent.append(f'COCO {year}, {split}, is not there: {lacks}')
-        if names: missing.append(f'COCO {year}, {split}: {len(names):,} photograph(s) were missing when the label maps were made, such as {names[0]}.jpg.')
+        if names:
+            missing.append(f'COCO {year}, {split}: {len(names):,} photograph(s) were missing when the label maps '
+                           f'were made, such as {names[0]}.jpg.')
     return absent, missing
 
 # %% ../nbs/data/23_prepare.ipynb #29c1fc2f
 def all_sets(
-    name:str, # 'shapes', 'pascal', 'coco' or 'folder'
+    name:str, # 'shapes', 'pascal', 'coco', 'folder', or a data set of your own
     root:Path=None, # where it is
     train_list:str='pfenet', # of PASCAL
     masks:str='full', # of COCO
@@ -217,20 +264,33 @@ def all_sets(
     **rule, # of `folder_set`
 )->list: # of (key into KNOWN, images, folds)
     "The splits of a data set and its folds"
-    if name != 'shapes' and root is None: raise ValueError(f'{name} needs the folder where its files are.')
-    if name != 'folder' and any(v is not None for v in rule.values()): raise ValueError(f'{", ".join(rule)} are for masks in folders of your own, not for {name}.')
+    if name == 'coco2pascal' or name not in DATASETS:
+        raise ValueError(f'There is no data set {name!r}: choose shapes, pascal, coco or folder.')
+    if name != 'folder' and any(value is not None for value in rule.values()):
+        raise ValueError(f'{", ".join(rule)} are for masks in folders of your own, not for {name}.')
+    if name in ('pascal', 'coco', 'folder') and root is None:
+        raise ValueError(f'{name} needs the folder where its files are.')
     if name == 'shapes': return [(('shapes', s), ShapesSet(s), FOLDS) for s in ('train', 'val')]
-    if name == 'pascal':
-        return [(('pascal', 'train', train_list), pascal(root, 'train', train_list), FOLDS), (('pascal', 'val'), pascal(root, 'val'), FOLDS)]
+    if name == 'pascal': return [(('pascal', 'train', train_list), pascal(root, 'train', train_list), FOLDS),
+                                 (('pascal', 'val'), pascal(root, 'val'), FOLDS)]
     if name == 'coco': return _coco_sets(root, masks, split)
     if name == 'folder': return [(('folder',), folder_set(root, **rule), ())]
-    raise ValueError(f'There is no data set {name!r}: choose shapes, pascal, coco or folder.')
+    return _own_sets(name, root)
+
+def _own_sets(name, root):
+    "What a data set of your own trains and tests on, in its first fold"
+    fold, sets = open_data(name, root, min_area=1), []
+    for side, data in (('train', fold.train), ('test', fold.test)):
+        images = data.images.of if isinstance(data.images, Subset) else data.images
+        if not any(images is other for _, other, _ in sets): sets.append(((name, side), images, ()))
+    return sets
 
 # %% ../nbs/data/23_prepare.ipynb #88551e24
 def _coco_sets(root, masks, split):
     "The splits that are there, or have been made; 2017 has a name of its own, and no known counts"
     year = coco_year(root)
-    there = [s for s in ('train', 'val') if coco_lacks(root, s, year) is None or (coco_masks(root, s, masks)/'list.txt').exists()]
+    def usable(s): return coco_lacks(root, s, year) is None or (coco_masks(root, s, masks)/'list.txt').exists()
+    there = [s for s in ('train', 'val') if usable(s)]
     name = 'coco' if year == 2014 else f'coco{year}'
     return [((name, s, split, masks), coco(root, s, masks), coco_folds(split)) for s in there or ('train', 'val')]
 
@@ -240,18 +300,26 @@ def check_item(
     i:int, # which image
 )->str|Meaning: # a sentence about what is wrong, or, if all is well, what its mask means
     "Is there anything wrong with one image and its mask?"
-    item = images.items[i]
+    item, n = images.items[i], len(images.classes)
     try:
-        (width, height), one_class = open_image(item.image).size, isinstance(images, ClassFolder)
-        if one_class: shape, meaning = upright(open_image(item.mask), named(item.mask)).size[::-1], count_mask(item.mask, images.rule)
-        else: labels = read_labels(item.mask); shape, meaning = labels.shape, Meaning(None, dict(zip(*(v.tolist() for v in np.unique(labels, return_counts=True)))), None)
+        width, height = open_image(item.image).size
+        shape, meaning = _shape_and_meaning(images, item.mask)
         if shape != (height, width) and shape != images.image(i).shape[:2]:
             return f'{item.image} is {width}x{height}, but its mask {item.mask.name} is {shape[1]}x{shape[0]}.'
-        strange = [c for c in meaning.counts if len(images.classes) < c < IGNORE and not one_class]
-        if strange: return f'{item.mask} holds label {strange[0]}, but there are only {len(images.classes)} classes.'
-        if one_class and not meaning.counts.get(1): return f'{item.mask} is empty{f", with {images.rule}" if images.rule else ""}.'
-        return meaning
     except BadFile as e: return str(e)
+    if isinstance(images, ClassFolder):
+        with_rule = f', with {images.rule}' if images.rule else ''
+        if not meaning.counts.get(1): return f'{item.mask} is empty{with_rule}.'
+    elif strange := [c for c in meaning.counts if n < c < IGNORE]:
+        return f'{item.mask} holds label {strange[0]}, but there are only {n} classes.'
+    return meaning
+
+def _shape_and_meaning(images, mask):
+    "(H, W) of a mask, and what is in it"
+    if isinstance(images, ClassFolder): return upright_shape(mask), count_mask(mask, images.rule)
+    labels = read_labels(mask)
+    values, pixels = np.unique(labels, return_counts=True)
+    return labels.shape, Meaning(None, dict(zip(values.tolist(), pixels.tolist())), None)
 
 # %% ../nbs/data/23_prepare.ipynb #5da7c0d8
 def check_masks(
@@ -277,16 +345,17 @@ def check_counts(
     by_fold = known.get('folds') if known.get('of', key[2:]) == key[2:] else None
     def line(what, n, expected, within=0):
         lines.append(f'{images.title}: {what}: {n:,}' + (f' (known: {expected:,})' if expected else ''))
-        if expected and abs(n - expected) > within*expected: wrong.append(f'{images.title}: {what}: {n:,}, but a complete set has {expected:,}{ONLY_PART}')
+        if expected and abs(n - expected) > within*expected:
+            wrong.append(f'{images.title}: {what}: {n:,}, but a complete set has {expected:,}{ONLY_PART}')
     line('images', len(images), known.get('images'))
-    for f, labels in enumerate(folds):
+    for fold, labels in enumerate(folds):
         count = sum(any(areas.get(c, 0) >= MIN_AREA for c in labels) for areas in images.areas)
-        line(f'images for the classes of fold {f}', count, by_fold[f] if by_fold else None, known.get('within', 0))
+        line(f'images for the classes of fold {fold}', count, by_fold and by_fold[fold], known.get('within', 0))
     return lines, wrong
 
 # %% ../nbs/data/23_prepare.ipynb #f47e0b37
 def check_data(
-    name:str, # 'pascal', 'coco' or 'folder'
+    name:str, # 'pascal', 'coco', 'folder', or a data set of your own
     root:Path, # where it is
     part:bool=False, # it is known to be only a part: do not compare counts
     workers:int=None, # threads; None: one per core
@@ -297,11 +366,14 @@ def check_data(
     absent, missing = coco_gaps(root, options.get('masks', 'full')) if name == 'coco' else ([], [])
     lines, wrong = absent + missing, [] if part else [f'{s[:-1]}{ONLY_PART}' for s in missing]
     for key, images, folds in all_sets(name, root, **options):
-        if name == 'shapes': continue  # generated: there are no files
-        meanings = list(in_parallel(partial(check_item, images), range(len(images)), f'checking {images.title}', workers, progress))
+        if not hasattr(images, 'items'): continue  # generated: there are no files
+        check, numbers = partial(check_item, images), range(len(images))
+        meanings = list(in_parallel(check, numbers, f'checking {images.title}', workers, progress))
         found = [m for m in meanings if isinstance(m, str)]
         wrong += found
-        if found: lines.append(f'{images.title}: {len(images):,} images, {len(found):,} of them with something wrong'); continue
+        if found:
+            lines.append(f'{images.title}: {len(images):,} images, {len(found):,} of them with something wrong')
+            continue
         wrong += check_masks(images, meanings)
         counts, off = check_counts(key, images, () if part else folds)
         lines += [*counts, f'{images.title}: {in_words([m.counts for m in meanings])}']
@@ -317,10 +389,10 @@ def describe(
     "Images for each class, by fold"
     data = FewShotData(images, tuple(range(1, len(images.classes) + 1)), min_area)
     lines = [f'{images!r}; images with at least {min_area:,} pixels of a class:']
-    for f, labels in enumerate(folds or [tuple(data.lists)]):
+    for fold, labels in enumerate(folds or [tuple(data.lists)]):
         count = len(np.unique(np.concatenate([np.empty(0, int), *(data.lists[c] for c in labels)])))
-        lines.append(f'  fold {f}, {count:,} images: ' if folds else f'  {count:,} images: ')
-        lines[-1] += ', '.join(f'{images.classes[c - 1]} {len(data.lists[c]):,}' for c in labels)
+        by_class = ', '.join(f'{images.classes[c - 1]} {len(data.lists[c]):,}' for c in labels)
+        lines.append('  ' + (f'fold {fold}, ' if folds else '') + f'{count:,} images: {by_class}')
     return '\n'.join(lines)
 
 # %% ../nbs/data/23_prepare.ipynb #93c2ac27
@@ -331,12 +403,14 @@ def contact_sheet(
     seed:int=0, # which ones
 )->Figure:
     "Pictures with the outline of one class each, the classes in turn"
-    rng, fig = np.random.default_rng(seed), plt.figure(figsize=(1.9*columns, 2*-(-n//columns)), layout='constrained')
+    rng, rows = np.random.default_rng(seed), -(-n//columns)
+    fig = plt.figure(figsize=(1.9*columns, 2*rows), layout='constrained')
     classes = [c for c in data.classes if len(data.lists[c])]
     for k in range(n):
         c = classes[k % len(classes)]
         image, mask = data.images.load(int(rng.choice(data.lists[c])), c)
-        ax = fig.add_subplot(-(-n//columns), columns, k + 1)
-        ax.imshow(image); ax.contour(mask == 1, [.5], colors='white', linewidths=2); ax.contour(mask == 1, [.5], colors='red', linewidths=1)
+        ax = fig.add_subplot(rows, columns, k + 1)
+        ax.imshow(image)
+        for colour, width in (('white', 2), ('red', 1)): ax.contour(mask == 1, [.5], colors=colour, linewidths=width)
         ax.set_title(data.images.classes[c - 1], fontsize=9); ax.axis('off')
     return fig

@@ -33,7 +33,8 @@ def bench_scale(
     models['bounded'] = for_prediction(plain).to(device)
     for learner in models['bounded'].learners: learner.gp.max_points = bound
     models['bounded'].config.max_points = bound
-    cases = [('shots', K, K, size, 1) for K in shots] + [('image size', s, 5, s, 1) for s in sizes] + [('classes', n, 5, size, n) for n in classes]
+    cases = [('shots', K, K, size, 1) for K in shots]  # axis, value on it, shots, side of the images, classes
+    cases += [('image size', side, 5, side, 1) for side in sizes] + [('classes', n, 5, size, n) for n in classes]
     rows, bar = [], progress_bar(total=len(cases)*len(models), desc='scale', unit=' cases', show=progress)
     for axis, value, K, side, N in cases:
         for name, model in models.items():
@@ -43,20 +44,39 @@ def bench_scale(
     return dict(machine=machine(device), backbone=plain.config.backbone, size=size, bound=bound, rows=rows)
 
 # %% ../nbs/lab/44_scale.ipynb #2b457f11
+def random_labels(K, side, N, device):
+    "Label maps (1, K, side, side): squares of 32 pixels, each of one of `N` classes, half of their pixels background"
+    squares = torch.randint(1, N + 1, (1, K, side//32, side//32), device=device)
+    labels = squares.repeat_interleave(32, 2).repeat_interleave(32, 3)
+    return labels*(torch.rand_like(labels.float()) > .5)
+
+def object_share(labels, stride):
+    "Share of each cell of the feature map that shows any class, (1, K, 1, h, w): it guides the choice of points"
+    cells = (labels > 0).float().unflatten(-1, (-1, stride)).unflatten(-3, (-1, stride))
+    return cells.mean((-1, -3))[:, :, None]
+
 @torch.inference_mode()
 def _measure(model, K, side, N, device):
-    "Seconds and megabytes of one case"
+    "Seconds and megabytes of one case: `K` shots of `N` classes and a query, images of side `side`"
     images, query = (torch.rand(1, n, 3, side, side, device=device) for n in (K, 1))
-    labels = torch.randint(1, N + 1, (1, K, side//32, side//32), device=device).repeat_interleave(32, 2).repeat_interleave(32, 3)
-    labels, classes, learner = labels*(torch.rand_like(labels.float()) > .5), list(range(1, N + 1)), model.learners[0]
-    encode = lambda: (in_parts(lambda x: model.encode(x)[0], images), in_parts(model.encode_masks, split_classes(labels, classes)))
-    (x,), (y,) = encode()
-    inside = None if model.config.max_points is None else (labels > 0).float().unflatten(-1, (-1, model.stride)).unflatten(-3, (-1, model.stride)).mean((-1, -3))[:, :, None]
-    condition = lambda: learner.prepare(x, y.flatten(2, 3), inside)
-    state, prepared = model.prepare(images, labels, classes), condition()
-    parts = dict(encode=encode, condition=condition, query=lambda: model.infer(state, query))
-    seconds = {name: interleaved({name: f}, 1, device)[name][0] for name, f in parts.items()}
-    return dict(points=len(prepared), gp_type=str(prepared.dtype), seconds=seconds, MB={name: peak_bytes(f, device)/1e6 for name, f in parts.items()})
+    labels, classes, learner = random_labels(K, side, N, device), list(range(1, N + 1)), model.learners[0]
+    bounded = model.config.max_points is not None
+
+    # the three parts that are taken apart
+    def encode():
+        features = in_parts(lambda x: model.encode(x)[0], images)
+        return features, in_parts(model.encode_masks, split_classes(labels, classes))
+    (x_s,), (y_s,) = encode()
+    share = object_share(labels, model.stride) if bounded else None
+    def condition(): return learner.prepare(x_s, y_s.flatten(2, 3), share)
+    state = model.prepare(images, labels, classes)
+    def answer(): return model.infer(state, query)
+
+    # each by itself: once for the time, once for the memory
+    parts, posterior = dict(encode=encode, condition=condition, query=answer), condition()
+    seconds = {name: interleaved({name: part}, 1, device)[name][0] for name, part in parts.items()}
+    megabytes = {name: peak_bytes(part, device)/1e6 for name, part in parts.items()}
+    return dict(points=len(posterior), gp_type=str(posterior.dtype), seconds=seconds, MB=megabytes)
 
 # %% ../nbs/lab/44_scale.ipynb #4a60a2ff
 def scale_report(
@@ -64,12 +84,14 @@ def scale_report(
 )->str:
     "A table of `result`"
     m = result['machine']
-    lines = [f"{m['name']}, torch {m['torch']}, {result['backbone']}; {result['size']}x{result['size']} and 5 shots where nothing else is said; "
-             f"bounded to {result['bound']:,} points", f'{"":<34} {"points":>7} {"encode s":>9} {"GP s":>8} {"query s":>8} {"encode MB":>10} {"GP MB":>7} {"query MB":>9}']
+    lines = [f"{m['name']}, torch {m['torch']}, {result['backbone']}; {result['size']}x{result['size']} "
+             f"and 5 shots where nothing else is said; bounded to {result['bound']:,} points",
+             f'{"":<34} {"points":>7} {"encode s":>9} {"GP s":>8} {"query s":>8} '
+             f'{"encode MB":>10} {"GP MB":>7} {"query MB":>9}']
     for r in result['rows']:
-        s, b = r['seconds'], r['MB']
-        lines.append(f"{r['axis'] + ' ' + str(r['value']) + ', ' + r['model']:<34} {r['points']:7,} {s['encode']:9.2f} {s['condition']:8.3f} {s['query']:8.3f} "
-                     f"{b['encode']:10.0f} {b['condition']:7.0f} {b['query']:9.0f}")
+        case, s, mb = f"{r['axis']} {r['value']}, {r['model']}", r['seconds'], r['MB']
+        lines.append(f"{case:<34} {r['points']:7,} {s['encode']:9.2f} {s['condition']:8.3f} {s['query']:8.3f} "
+                     f"{mb['encode']:10.0f} {mb['condition']:7.0f} {mb['query']:9.0f}")
     return '\n'.join(lines)
 
 # %% ../nbs/lab/44_scale.ipynb #36b436c5
@@ -78,16 +100,24 @@ def scale_figure(
 ):
     "Time and memory along the three axes"
     axes = list(dict.fromkeys(r['axis'] for r in result['rows']))
-    fig, axs = plt.subplots(2, len(axes), figsize=(3.4*len(axes), 5.2), layout='constrained', sharey='row', squeeze=False)
-    styles = {('encode', 'exact'): ('tab:grey', '-', 'encoder, support'), ('condition', 'exact'): ('tab:red', '-', 'GP, exact'),
-              ('condition', 'bounded'): ('tab:orange', '--', f"GP, at most {result['bound']:,} points"), ('query', 'exact'): ('tab:blue', '-', 'one query, exact'),
+    figsize = 7/3*len(axes), 4
+    fig, axs = plt.subplots(2, len(axes), figsize=figsize, layout='constrained', sharey='row', squeeze=False)
+    styles = {('encode', 'exact'): ('tab:grey', '-', 'encoder, support'),
+              ('condition', 'exact'): ('tab:red', '-', 'GP, exact'),
+              ('condition', 'bounded'): ('tab:orange', '--', f"GP, at most {result['bound']:,} points"),
+              ('query', 'exact'): ('tab:blue', '-', 'one query, exact'),
               ('query', 'bounded'): ('tab:cyan', '--', 'one query, bounded')}
     for column, axis in enumerate(axes):
         for (part, model), (colour, line, label) in styles.items():
             found = [r for r in result['rows'] if (r['axis'], r['model']) == (axis, model)]
-            for ax, what in zip(axs[:, column], ('seconds', 'MB')): ax.plot([r['value'] for r in found], [r[what][part] for r in found], line, color=colour, marker='.', label=label)
-        for ax in axs[:, column]: ax.set_xscale('log'); ax.set_yscale('log'); ax.set_xlabel(axis); ax.grid(alpha=.3)
-    axs[0, 0].set_ylabel('seconds'); axs[1, 0].set_ylabel('peak memory (MB)'); axs[0, 0].legend(fontsize=7)
+            values = [r['value'] for r in found]
+            for ax, what in zip(axs[:, column], ('seconds', 'MB')):
+                ax.plot(values, [r[what][part] for r in found], line, color=colour, marker='.', label=label)
+        for ax in axs[:, column]:
+            ax.set(xscale='log', yscale='log', xlabel=axis)
+            ax.set_xticks(values, values, fontsize=8); ax.minorticks_off(); ax.grid(alpha=.3)
+    axs[0, 0].set_ylabel('seconds'); axs[1, 0].set_ylabel('peak memory (MB)')
+    fig.legend(*axs[0, 0].get_legend_handles_labels(), loc='outside lower center', ncols=3, fontsize=8)
     return fig
 
 # %% ../nbs/lab/44_scale.ipynb #75f88eb5
@@ -107,7 +137,8 @@ def step_operations(
         mask = count(lambda: model.mask_encoder(torch.empty(1, side, side, device='meta')))
         shallow = model.encoder(images(1)).shallow
         h = side//stride
-        z = [torch.empty(1, l.channels(model.mask_encoder.dim), side//s, side//s, device='meta') for l, s in zip(model.learners, c.scales)]
+        z = [torch.empty(1, learner.channels(model.mask_encoder.dim), side//s, side//s, device='meta')
+             for learner, s in zip(model.learners, c.scales)]
         decoder = count(lambda: model.decoder(z, shallow, (side, side)))
     thin = c.support_stride
     points = r.shots*(-(-h//thin))**2
@@ -122,9 +153,14 @@ def cost_table(
     "Estimated hours of training one fold, for the paper's benchmarks"
     rows = []
     for data, shots in ((d, k) for d in ('pascal', 'coco') for k in (1, 5)):
-        r = (config := make_config('paper', dict(name=data), shots=shots)).recipe
-        step = step_operations(config)
-        total, clock = sum(step.values()), 3e-3*RUNTIMES['rows'][-1][f'{shots}-shot']*r.batch*(r.size/512)**2
-        rows.append(dict(data=data, shots=shots, steps=f'{r.iterations:,}', window=f'{r.size}x{r.size}', TFLOP=total/1e12, GP=f"{step['GP']/total:.1%}",
-                         **{'hours, from arithmetic': total/rate*r.iterations/3600, "hours, from the paper's clock": clock*r.iterations/3600}))
-    return dict(title='What training one fold would take on a V100: estimates', source=f'`cost_table({rate:.0e})`; TFLOP and the share of the GP are of one step', rows=rows)
+        config = make_config('paper', dict(name=data), shots=shots)
+        r, step = config.recipe, step_operations(config)
+        operations = sum(step.values())
+        episode = 1e-3*RUNTIMES['rows'][-1][f'{shots}-shot']*(r.size/512)**2  # seconds, by the paper's clock
+        arithmetic, clock = operations/rate, 3*episode*r.batch  # seconds of a step, estimated in two ways
+        rows.append(dict(data=data, shots=shots, steps=f'{r.iterations:,}', window=f'{r.size}x{r.size}',
+                         TFLOP=operations/1e12, GP=f"{step['GP']/operations:.1%}",
+                         **{'hours, from arithmetic': arithmetic*r.iterations/3600,
+                            "hours, from the paper's clock": clock*r.iterations/3600}))
+    return dict(title='What training one fold would take on a V100: estimates', rows=rows,
+                source=f'`cost_table({rate:.0e})`; TFLOP and the share of the GP are of one step')

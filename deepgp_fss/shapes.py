@@ -14,8 +14,9 @@ import numpy as np
 from .base import IGNORE
 
 # %% ../nbs/data/21_shapes.ipynb #dca28513
+# labels 1 to 20
 STONES = ('agate', 'amber', 'beryl', 'coral', 'flint', 'garnet', 'jade', 'jasper', 'lapis', 'malachite',
-          'moonstone', 'obsidian', 'onyx', 'opal', 'pearl', 'pyrite', 'quartz', 'ruby', 'topaz', 'turquoise')  # label 1 to 20
+          'moonstone', 'obsidian', 'onyx', 'opal', 'pearl', 'pyrite', 'quartz', 'ruby', 'topaz', 'turquoise')
 
 # %% ../nbs/data/21_shapes.ipynb #3ff4a065
 def _wave(t): return .5 + .5*np.sin(2*np.pi*t)
@@ -85,15 +86,16 @@ def draw_shapes(
     labels_only:bool=False, # skip the colours
 )->tuple: # image (side, side, 3) uint8 or None; labels (side, side) uint8: 0 ground, 1 to 20 classes, 255 border
     "Image number `index` of Shapes-5^i: the same on every machine, whatever else was drawn before"
-    rng = np.random.default_rng([seed, ('train', 'val').index(split), index])
-    paint = np.random.default_rng([seed, ('train', 'val').index(split), index, 1])  # colours have their own dice, so labels can be had alone
+    key = seed, ('train', 'val').index(split), index
+    rng, paint = np.random.default_rng(key), np.random.default_rng([*key, 1])  # labels do not depend on colours
     y, x = np.mgrid[:side, :side].astype(np.float32)
     labels = np.zeros((side, side), np.uint8)
     image = None if labels_only else _ground(paint, side)
     for k in range(rng.integers(2, 6)):
         label = int((index*7 + k*rng.integers(1, 20)) % 20 + 1)
-        cy, cx, radius, angle = *rng.uniform(.15, .85, 2)*side, rng.uniform(.13, .26)*side, rng.uniform(0, 2*np.pi)
-        dy, dx = y - cy, x - cx
+        centre_y, centre_x = rng.uniform(.15, .85, 2)*side
+        radius, angle = rng.uniform(.13, .26)*side, rng.uniform(0, 2*np.pi)
+        dy, dx = y - centre_y, x - centre_x
         u, v = dx*np.cos(angle) + dy*np.sin(angle), dy*np.cos(angle) - dx*np.sin(angle)
         edge = radius*outline(np.arctan2(v, u), rng, label if difficulty == 'outline' else None)
         inside = edge - np.hypot(u, v)  # pixels to the edge
@@ -108,8 +110,10 @@ def draw_shapes(
 # %% ../nbs/data/21_shapes.ipynb #33a7a239
 def _ground(rng, side):
     "Smooth noise of several sizes between two dull colours"
-    a, b = (np.array(colorsys.hsv_to_rgb(rng.random(), rng.uniform(.05, .3), rng.uniform(.3, .8)), np.float32) for _ in range(2))
-    t = sum(w*smooth_noise(rng, side, c) for w, c in ((.5, 4), (.3, 9), (.2, 24)))[..., None].astype(np.float32)
+    def dull(): return colorsys.hsv_to_rgb(rng.random(), rng.uniform(.05, .3), rng.uniform(.3, .8))
+    a, b = np.array([dull(), dull()], np.float32)
+    t = sum(weight*smooth_noise(rng, side, cells) for weight, cells in ((.5, 4), (.3, 9), (.2, 24)))
+    t = t[..., None].astype(np.float32)
     return a*(1 - t) + b*t
 
 def _fill(image, look, u, v, alpha, rng):
@@ -118,13 +122,15 @@ def _fill(image, look, u, v, alpha, rng):
     if not len(rows): return
     box = np.s_[rows[0]:rows[-1] + 1, cols[0]:cols[-1] + 1]
     period, light = look.period*rng.uniform(.85, 1.15), rng.uniform(.8, 1.2)
-    t = TEXTURES[look.texture](u[box]/period + rng.random(), v[box]/period + rng.random()).astype(np.float32)[..., None]
-    colour = light*(np.array(look.first, np.float32)*(1 - t) + np.array(look.second, np.float32)*t)
+    t = TEXTURES[look.texture](u[box]/period + rng.random(), v[box]/period + rng.random())
+    t = t.astype(np.float32)[..., None]
+    first, second = np.array(look.first, np.float32), np.array(look.second, np.float32)
+    colour = light*(first*(1 - t) + second*t)
     image[box] += alpha[box][..., None].astype(np.float32)*(colour - image[box])
 
 # %% ../nbs/data/21_shapes.ipynb #d3810ddb
 class Shapes:
-    "Shapes-5^i: `images(i)` and `labels(i)` for i below `len(self)`"
+    "Shapes-5^i: item `i` is an image and its label map; `labels(i)` is the label map alone"
     classes = STONES
     def __init__(self,
         split:str='train', # 'train' or 'val'
@@ -138,11 +144,13 @@ class Shapes:
             raise ValueError(f"difficulty must be 'looks' or 'outline', not {difficulty!r}.")
         if side < 16 or n is not None and n < 1:
             raise ValueError(f'side must be at least 16 and n at least 1, but they are {side} and {n}.')
-        self.split, self.n, self.side, self.seed, self.difficulty = split, n or dict(train=2000, val=500)[split], side, seed, difficulty
+        self.split, self.n = split, n or dict(train=2000, val=500)[split]
+        self.side, self.seed, self.difficulty = side, seed, difficulty
 
     def __len__(self): return self.n
     def __repr__(self):
-        return f'Shapes-5^i, {self.split}: {self.n} images of {self.side}x{self.side}, seed {self.seed}, difficulty {self.difficulty!r}'
+        return (f'Shapes-5^i, {self.split}: {self.n} images of {self.side}x{self.side}, seed {self.seed}, '
+                f'difficulty {self.difficulty!r}')
 
     def __getitem__(self, i): # -> image (H, W, 3) uint8, labels (H, W) uint8
         if not 0 <= i < self.n: raise IndexError(f'There is no image {i}: {self!r}.')

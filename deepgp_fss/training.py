@@ -42,9 +42,9 @@ from torch.distributed.nn.functional import all_reduce
 
 from .base import (IGNORE, BadFile, Lines, load_tensors, locked, named, progress_bar, read_json, save_tensors,
                              writable, write_atomically, write_figure, write_json)
-from .config import Recipe, RunConfig, make_config
+from .config import BACKBONES, Recipe, RunConfig, make_config
 from .datasets import FewShotData, open_data
-from .encoders import RESNETS, fit_state
+from .encoders import fit_state
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
@@ -56,18 +56,23 @@ def check_weights(
     config:RunConfig, # of a run that is about to begin
 ):
     "Raise a `ValueError` for a backbone that is random and will not learn"
-    name, is_frozen = config.model.backbone, config.model.freeze_backbone
-    is_timm, frozen_statistics = name.startswith('timm:'), name in RESNETS and config.model.freeze_bn
-    if config.weights is not None or not (is_timm or is_frozen or frozen_statistics): return
-    if is_timm: why = 'it is never trained'
+    name, kind = config.model.backbone, config.model.backbone.partition(':')[0]
+    if config.weights is not None or name == 'custom': return
+    options, is_frozen = BACKBONES.options(kind), config.model.freeze_backbone
+    takes_weights, never_trained = 'weights' in options, getattr(BACKBONES[kind], 'needs_weights', None)
+    frozen_statistics = takes_weights and 'freeze_bn' in options and config.model.freeze_bn
+    if never_trained: why = never_trained if takes_weights else None  # otherwise it brings its own
     elif is_frozen: why = 'freeze_backbone keeps it so'
-    else: why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
-    source = 'pretrained' if is_timm else 'imagenet'
-    given = '' if name == 'small' else f' Give --weights FILE, or --weights {source}.'
+    elif frozen_statistics: why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
+    else: why = None
+    if why is None: return
+    usual = getattr(BACKBONES[kind], 'usual_weights', None)
+    or_usual = f', or --weights {usual}' if usual else ''
+    give = f' Give --weights FILE{or_usual}.' if takes_weights else ''
     frozen = ('freeze_backbone', is_frozen), ('freeze_bn', frozen_statistics)
-    options = ' and '.join(f'{option} false' for option, is_set in frozen if is_set)
-    scratch = '' if is_timm else f' To train from scratch, set {options}.'
-    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}.{given}{scratch} '
+    changes = ' and '.join(f'{option} false' for option, is_set in frozen if is_set)
+    scratch = '' if never_trained else f' To train from scratch, set {changes}.'
+    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}.{give}{scratch} '
                      'If a random, frozen backbone is what you want, say --weights random.')
 
 # %% ../nbs/use/31_training.ipynb #54f40e29

@@ -7,6 +7,7 @@ __all__ = ['FOUND', 'TRUE', 'fade', 'overlay', 'spotlight', 'support_figure', 'p
            'figures_dir', 'save_fig']
 
 # %% ../nbs/use/32_visualize.ipynb #3d6e7973
+import os
 from pathlib import Path
 
 import matplotlib as mpl
@@ -15,7 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.ndimage import binary_erosion
 
-from .base import write_figure
+from .base import IGNORE, write_figure
 
 # %% ../nbs/use/32_visualize.ipynb #76246d84
 def fade(
@@ -44,7 +45,8 @@ def overlay(
 )->np.ndarray: # (H, W, 3) uint8
     "An image with a mask on it: tinted inside, with an outline"
     inside = np.asarray(mask) != 0
-    if inside.shape != image.shape[:2]: raise ValueError(f'The mask has shape {inside.shape}, but the image {image.shape[:2]}.')
+    if inside.shape != image.shape[:2]:
+        raise ValueError(f'The mask has shape {inside.shape}, but the image {image.shape[:2]}.')
     out = image.astype(np.float32)
     out[inside] = (1 - alpha)*out[inside] + alpha*np.array(colour, np.float32)
     width = max(1, round(max(inside.shape)/300))
@@ -66,16 +68,16 @@ def spotlight(
 # %% ../nbs/use/32_visualize.ipynb #17209bdc
 def support_figure(
     images:list, # K of (H, W, 3) uint8
-    masks:list, # K of (H, W); 255 is left out
+    masks:list, # K of (H, W); 255 is not counted
     columns:int=5, # images in a row
 )->Figure:
     "A support set with its masks"
     columns = min(columns, len(images))
     rows = -(-len(images)//columns)
-    fig, axs = plt.subplots(rows, columns, figsize=(2*columns, 2.1*rows), layout='constrained', squeeze=False)
+    fig, axs = plt.subplots(rows, columns, figsize=(1.4*columns, 1.6*rows), layout='constrained', squeeze=False)
     for ax in axs.flat: ax.axis('off')
     for i, (ax, image, mask) in enumerate(zip(axs.flat, images, masks)):
-        ax.imshow(overlay(image, (mask != 0) & (mask != 255), TRUE)); ax.set_title(f'support {i + 1}', fontsize=9)
+        ax.imshow(overlay(image, (mask != 0) & (mask != IGNORE), TRUE)); ax.set_title(f'support {i + 1}', fontsize=9)
     return fig
 
 # %% ../nbs/use/32_visualize.ipynb #5f647b98
@@ -85,13 +87,13 @@ def prediction_figure(
     truth:np.ndarray=None, # (H, W) if it is known
 )->Figure:
     "Image, mask, probability, mean faded by variance, and variance"
-    panels = [('image' if truth is None else 'image and truth', image if truth is None else overlay(image, truth == 1, TRUE), {}),
-              ('segmentation', overlay(image, out.mask), {}),
+    first = ('image', image) if truth is None else ('image and truth', overlay(image, truth == 1, TRUE))
+    panels = [(*first, {}), ('segmentation', overlay(image, out.mask), {}),
               ('probability', out.probability, dict(vmin=0, vmax=1, cmap='magma'))]
     if out.variance is not None:
-        panels += [('GP mean, white: unknown', fade(out.gp_mean, out.variance, centre=.5, limit=.5), {}),
+        panels += [('GP mean, faded', fade(out.gp_mean, out.variance, centre=.5, limit=.5), {}),
                    ('GP variance', out.variance, dict(vmin=0, vmax=1, cmap='viridis'))]
-    fig, axs = plt.subplots(1, len(panels), figsize=(2.1*len(panels), 2.4), layout='constrained')
+    fig, axs = plt.subplots(1, len(panels), figsize=(1.4*len(panels), 2), layout='constrained')
     for ax, (title, values, style) in zip(axs, panels):
         shown = ax.imshow(values, **style); ax.set_title(title, fontsize=9); ax.axis('off')
         if style: fig.colorbar(shown, ax=ax, orientation='horizontal', shrink=.8)
@@ -99,27 +101,33 @@ def prediction_figure(
 
 # %% ../nbs/use/32_visualize.ipynb #1cd7a426
 def compare_figure(
-    queries:list, # R of (image, truth): (H, W, 3) uint8 and (H, W)
-    answers:dict, # name of a model -> R masks (H, W)
+    queries:list, # Q of (image, truth): (H, W, 3) uint8 and (H, W)
+    answers:dict, # name of a model -> Q masks (H, W)
 )->Figure:
-    "Qualitative results: a row for each query, the truth and what each model found, with its IoU"
-    fig, axs = plt.subplots(len(queries), 1 + len(answers), figsize=(2.2*(1 + len(answers)), 2.3*len(queries)), layout='constrained', squeeze=False)
-    for row, (image, truth) in enumerate(queries):
-        axs[row, 0].imshow(overlay(image, truth == 1, TRUE)); axs[row, 0].set_title('truth', fontsize=9)
-        for ax, (name, masks) in zip(axs[row, 1:], answers.items()):
-            found, counts = masks[row] != 0, truth != 255
-            iou = (found & (truth == 1)).sum()/max(((found | (truth == 1)) & counts).sum(), 1)
-            ax.imshow(overlay(image, found)); ax.set_title(f'{name}: IoU {iou:.2f}', fontsize=9)
-    for ax in axs.flat: ax.axis('off')
+    "Qualitative results: a column for each query; the truth, and what each model found, with its IoU"
+    rows, columns = 1 + len(answers), len(queries)
+    fig, axs = plt.subplots(rows, columns, figsize=(1.15*columns + .2, 1.3*rows), layout='constrained', squeeze=False)
+    for column, (image, truth) in enumerate(queries):
+        axs[0, column].imshow(overlay(image, truth == 1, TRUE))
+        for ax, masks in zip(axs[1:, column], answers.values()):
+            found = masks[column] != 0
+            ax.imshow(overlay(image, found)); ax.set_title(f'IoU {_iou(found, truth):.2f}', fontsize=9)
+    for ax, name in zip(axs[:, 0], ('truth', *answers)): ax.set_ylabel(name, fontsize=9)
+    for ax in axs.flat: ax.set(xticks=[], yticks=[])
     return fig
+
+def _iou(found, truth): # (H, W) bool; (H, W) 1 object, 255 not counted
+    both, either = found & (truth == 1), (found | (truth == 1)) & (truth != IGNORE)
+    return both.sum()/max(either.sum(), 1)
 
 # %% ../nbs/use/32_visualize.ipynb #aa46ceb7
 def figures_dir()->Path: # created if need be
-    "`figures/` of the project around the working directory; without a project, of the working directory"
+    "`figures/` of the project, or of the working directory where there is no project; `$DEEPGP_FIGURES` if it is set"
     here = Path.cwd()
     root = next((p for p in (here, *here.parents) if (p/'settings.ini').is_file()), here)
-    (root/'figures').mkdir(exist_ok=True)
-    return root/'figures'
+    folder = Path(os.environ.get('DEEPGP_FIGURES') or root/'figures')  # tests set it, and leave the project as it is
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
 
 # %% ../nbs/use/32_visualize.ipynb #d101c111
 def save_fig(

@@ -23,16 +23,18 @@ import torch
 import traitlets
 from PIL import Image, ImageDraw
 
+from .base import BadFile, write_atomically
+from .config import KERNELS
 from .datasets import FewShotData, open_data
 from .decision import decide, trained_weight
 from .encoders import Encoded
 from .episodes import Episodes, as_tv, collate, to_window
 from .evaluation import count_pixels, episode_probability, evaluate
-from .base import BadFile, write_atomically
 from .files import open_image
-from .learners import make_learner
+from .inputs import as_image
+from .learners import GPLearner
 from .model import DeepGPNet, State, load_checkpoint, pad_to
-from .segmenter import FewShotSegmenter, as_image, bundled
+from .segmenter import FewShotSegmenter, bundled
 from .shapes import draw_shapes
 from .visualize import FOUND, TRUE, fade, overlay
 
@@ -63,29 +65,57 @@ class Canvas(anywidget.AnyWidget):
     _esm = """
     export default { render({ model, el }) {
       const canvas = document.createElement('canvas'), g = canvas.getContext('2d'), image = new Image();
-      canvas.className = 'deepgp-canvas'; canvas.style.touchAction = 'none'; canvas.style.cursor = 'crosshair'; el.append(canvas);
+      canvas.className = 'deepgp-canvas'; canvas.style.touchAction = 'none'; canvas.style.cursor = 'crosshair';
+      el.append(canvas);
       let stroke = null;
       const line = s => {
         g.globalCompositeOperation = 'source-over'; g.lineCap = g.lineJoin = 'round'; g.lineWidth = 2*s.radius;
         g.strokeStyle = s.erase ? 'rgba(86,180,233,.75)' : 'rgba(230,159,0,.75)';
-        g.beginPath(); g.moveTo(...s.points[0]); for (const p of s.points) g.lineTo(...p); g.lineTo(s.points.at(-1)[0] + .01, s.points.at(-1)[1]); g.stroke();
+        const [x, y] = s.points.at(-1);
+        g.beginPath(); g.moveTo(...s.points[0]);
+        for (const p of s.points) g.lineTo(...p);
+        g.lineTo(x + .01, y); g.stroke();
       };
-      const mark = () => { const c = model.get('clicked'); if (!c.length || model.get('paint')) return;
-        g.lineWidth = Math.max(1, canvas.width/120); g.strokeStyle = 'white'; g.strokeRect(c[0] - 3*g.lineWidth, c[1] - 3*g.lineWidth, 6*g.lineWidth, 6*g.lineWidth); };
-      const draw = () => { if (!image.width) return; g.drawImage(image, 0, 0); for (const s of model.get('strokes')) line(s); if (stroke) line(stroke); mark(); };
-      const load = () => { const bytes = model.get('image'); if (!bytes.byteLength) return;
+      const mark = () => {
+        const [x, y] = model.get('clicked');
+        if (x === undefined || model.get('paint')) return;
+        const d = g.lineWidth = Math.max(1, canvas.width/120);
+        g.strokeStyle = 'white'; g.strokeRect(x - 3*d, y - 3*d, 6*d, 6*d);
+      };
+      const draw = () => {
+        if (!image.width) return;
+        g.drawImage(image, 0, 0);
+        for (const s of model.get('strokes')) line(s);
+        if (stroke) line(stroke);
+        mark();
+      };
+      const load = () => {
+        const bytes = model.get('image');
+        if (!bytes.byteLength) return;
         const url = URL.createObjectURL(new Blob([bytes], { type: 'image/png' }));
-        image.onload = () => { if (canvas.width != image.width || canvas.height != image.height) { canvas.width = image.width; canvas.height = image.height; }
-          canvas.style.width = model.get('width') + 'px'; draw(); URL.revokeObjectURL(url); };
-        image.src = url; };
-      const at = e => { const r = canvas.getBoundingClientRect();
-        return [Math.round((e.clientX - r.left)/r.width*canvas.width*10)/10, Math.round((e.clientY - r.top)/r.height*canvas.height*10)/10] };
-      canvas.addEventListener('pointerdown', e => { canvas.setPointerCapture(e.pointerId);
-        model.set('clicked', at(e)); 
+        image.onload = () => {
+          if (canvas.width != image.width || canvas.height != image.height) {
+            canvas.width = image.width; canvas.height = image.height;
+          }
+          canvas.style.width = model.get('width') + 'px'; draw(); URL.revokeObjectURL(url);
+        };
+        image.src = url;
+      };
+      const at = e => {
+        const r = canvas.getBoundingClientRect(), tenths = x => Math.round(10*x)/10;
+        return [tenths((e.clientX - r.left)/r.width*canvas.width), tenths((e.clientY - r.top)/r.height*canvas.height)];
+      };
+      canvas.addEventListener('pointerdown', e => {
+        canvas.setPointerCapture(e.pointerId);
+        model.set('clicked', at(e));
         if (model.get('paint')) stroke = { points: [at(e)], radius: model.get('radius'), erase: model.get('erase') };
-        model.save_changes(); draw(); });
-      canvas.addEventListener('pointermove', e => { if (!stroke) return; stroke.points.push(at(e)); draw(); });
-      canvas.addEventListener('pointerup', () => { if (!stroke) return; model.set('strokes', [...model.get('strokes'), stroke]); stroke = null; model.save_changes(); });
+        model.save_changes(); draw();
+      });
+      canvas.addEventListener('pointermove', e => { if (stroke) { stroke.points.push(at(e)); draw(); } });
+      canvas.addEventListener('pointerup', () => {
+        if (!stroke) return;
+        model.set('strokes', [...model.get('strokes'), stroke]); stroke = null; model.save_changes();
+      });
       model.on('change:image', load); model.on('change:strokes', draw); model.on('change:clicked', draw); load();
     } }"""
     image = traitlets.Bytes(b'').tag(sync=True)        # PNG
@@ -123,7 +153,8 @@ class Explorer:
         size:int=96, # side of the window
         most:int=10, # shots at most
     ):
-        if model.config.learner != 'gp' or len(model.config.scales) != 1: raise ValueError('Only a model with a GP at one scale can be explored.')
+        if model.training_free or not model.has_posterior or len(model.config.scales) != 1:
+            raise ValueError('Only a model with a GP at one scale can be explored.')
         self.model, self.data, self.size = model, data, size
         self.most = min(most, min(len(l) for l in data.lists.values()) - 1)
         self.choose(data.classes[0], 0)
@@ -138,14 +169,12 @@ class Explorer:
         query = int(pool[which % len(pool)])
         supports = np.random.default_rng([label, which]).permutation(pool[pool != query])[:self.most]
         pairs = [to_window(*as_tv(*self.data.images.load(int(i), label)), self.size) for i in (query, *supports)]
-        self.label, self.images = label, np.stack([p[0].permute(1, 2, 0).numpy() for p in pairs])
-        masks = torch.stack([p[1] for p in pairs])[None]
-        self.masks = masks[0].numpy()
-        images = torch.stack([p[0] for p in pairs])[None]
-        trunk = self.model.encoder.trunk(pad_to(images[0, :1], max(self.model.config.scales)))
+        images, masks = (torch.stack(windows) for windows in zip(*pairs))  # the query first
+        self.label, self.images, self.masks = label, images.permute(0, 2, 3, 1).numpy(), masks.numpy()
+        trunk = self.model.encoder.trunk(pad_to(images[:1], max(self.model.config.scales)))
         self.query = Encoded([m[None] for m in trunk], (self.size, self.size))
-        (self.x,), _ = self.model.encode(images[:, 1:])
-        self.y = self.model.encode_masks((masks[:, 1:, None] == 1).to(torch.uint8))[0].flatten(2, 3)
+        (self.x,), _ = self.model.encode(images[None, 1:])
+        self.y = self.model.encode_masks((masks[None, 1:, None] == 1).to(torch.uint8))[0].flatten(2, 3)
         (self.x_q,), _ = self.model.encode(self.query)
 
     @torch.inference_mode()
@@ -157,17 +186,17 @@ class Explorer:
     )->dict: # mean, variance (h, w); probability, mask (H, W); iou, and the one that was expected
         "Condition the GP on the first `shots` support images and segment the query"
         c = self.model.config
-        length = {} if (kernel or c.kernel) == 'linear' else dict(length_sq=length_sq or c.length_sq)
-        learner = make_learner('gp', kernel=kernel or c.kernel, noise_var=c.noise_var if noise_var is None else noise_var, output=c.output,
-                               window=c.window, support_stride=c.support_stride, **length)
+        learner = GPLearner(kernel or c.kernel, c.output, c.noise_var if noise_var is None else noise_var,
+                            c.support_stride, c.window, length_sq or c.length_sq)
         self.posterior = learner.prepare(self.x[:, :shots], self.y[:, :shots])
         logits, (z,) = self.model.infer(State([self.posterior], None), self.query, details=True)
-        z = z[0, 0, 0]
-        variance = self.posterior.variance(self.x_q[0, 0].flatten(1).T[None])[0].unflatten(0, z.shape[-2:])
+        variance = self.posterior.variance(self._query_points())[0].unflatten(0, z.shape[-2:])
         probability, mask, expected = decide(logits[0, 0, 1] - logits[0, 0, 0], trained_weight(self.model))
         counts = count_pixels(mask, torch.from_numpy(self.masks[0]))
-        return dict(mean=self.model.mean_map(z).numpy(), variance=variance.numpy(), probability=probability.numpy(), mask=mask.numpy(),
-                    iou=counts['inter']/max(counts['union'], 1), expected=expected)
+        return dict(mean=self.model.mean_map(z[0, 0, 0]).numpy(), variance=variance.numpy(), mask=mask.numpy(),
+                    probability=probability.numpy(), iou=counts['inter']/max(counts['union'], 1), expected=expected)
+
+    def _query_points(self): "Features (1, h*w, D) of the query's cells"; return self.x_q[0, 0].flatten(1).T[None]
 
     @torch.inference_mode()
     def covariance(self,
@@ -175,10 +204,9 @@ class Explorer:
         y:float,
     )->np.ndarray: # (h, w) posterior covariance of that cell with all cells
         "What the GP would change its mind about if it learnt the truth at a pixel"
-        h, w_ = self.x_q.shape[-2:]
-        row, column = (min(max(int(v/self.size*n), 0), n - 1) for v, n in ((y, h), (x, w_)))
-        points = self.x_q[0, 0].flatten(1).T[None]
-        return self.posterior.covariance(points)[0, row*w_ + column].unflatten(0, (h, w_)).numpy()
+        rows, columns = grid = self.x_q.shape[-2:]
+        row, column = (min(max(int(v/self.size*n), 0), n - 1) for v, n in ((y, rows), (x, columns)))
+        return self.posterior.covariance(self._query_points())[0, row*columns + column].unflatten(0, grid).numpy()
 
 # %% ../nbs/use/36_widgets.ipynb #dede6673
 def titled(
@@ -193,7 +221,8 @@ def titled(
 def bar(name, low, high):
     "A colour bar in HTML: name of a colour map, and what its ends mean"
     steps = ','.join(mpl.colors.to_hex(c) for c in mpl.colormaps[name](np.linspace(0, 1, 9)))
-    return f'{low} <span style="display:inline-block;width:120px;height:9px;background:linear-gradient(to right,{steps})"></span> {high}'
+    style = f'display:inline-block;width:120px;height:9px;background:linear-gradient(to right,{steps})'
+    return f'{low} <span style="{style}"></span> {high}'
 
 # %% ../nbs/use/36_widgets.ipynb #d27a29ea
 def explore_widget(
@@ -205,17 +234,24 @@ def explore_widget(
     model = load_checkpoint(bundled('shapes')) if model is None else model
     data = open_data('shapes', n_val=200).test if data is None else data
     e, c = Explorer(model, data, size), model.config
-    length = float(c.length_sq or c.dim**.5)
+    length, row = float(c.length_sq or c.dim**.5), w.Layout(flex_flow='row wrap')
     pick = w.Dropdown(options=[(data.images.classes[k - 1], k) for k in data.classes], description='class')
     which = w.IntSlider(0, 0, min(len(l) for l in data.lists.values()) - 1, description='query')
     shots = w.IntSlider(min(5, e.most), 1, e.most, description='shots')
     noise = w.FloatLogSlider(c.noise_var, base=10, min=-4, max=0, step=.25, description='noise')
-    scale = w.FloatLogSlider(length, base=10, min=np.log10(length) - 2, max=np.log10(length) + 2, step=.1, description='length²')
-    kernel = w.Dropdown(options=[('squared exponential', 'se'), ('rational quadratic', 'rq'), ('linear', 'linear')], value=c.kernel, description='kernel')
-    query, pictures = Canvas(width=212), {name: w.Image(format='png', width=212, height=212) for name in ('probability', 'mean', 'variance', 'covariance')}
-    status, support, error = w.Label(), w.HBox(layout=w.Layout(flex_flow='row wrap')), w.HTML()
-    notes = {name: w.HTML(layout=w.Layout(width='220px')) for name in pictures}
-    thumbs = [w.Image(format='png', width=90, height=90) for _ in range(e.most)]  # made once: widgets live until they are closed
+    middle = np.log10(length)
+    scale = w.FloatLogSlider(length, base=10, min=middle - 2, max=middle + 2, step=.1, description='length²')
+    names = dict(se='squared exponential', rq='rational quadratic')
+    kernel = w.Dropdown(options=[(names.get(k, k), k) for k in KERNELS], value=c.kernel, description='kernel')
+    titles = dict(probability='probability', mean='GP mean, white: least known', variance='GP variance',
+                  covariance='covariance with a pixel')
+    query, pictures = Canvas(width=212), {name: w.Image(format='png', width=212, height=212) for name in titles}
+    notes = {name: w.HTML(layout=w.Layout(width='220px')) for name in titles}
+    status, support, error = w.Label(), w.HBox(layout=row), w.HTML()
+    thumbs = [w.Image(format='png', width=90, height=90) for _ in range(e.most)]  # once: widgets live until closed
+
+    def show(name, pixels, note):
+        pictures[name].value, notes[name].value = png(pixels), note
 
     def encode(_=None):
         e.choose(pick.value, which.value)
@@ -229,12 +265,13 @@ def explore_widget(
         except ValueError as problem: error.value = f'<b>{html.escape(str(problem))}</b>'; return
         error.value, most = '', float(max(r['variance'].max(), 1e-9))
         query.image = png(overlay(overlay(e.images[0], e.masks[0] == 1, TRUE, .15), r['mask'], FOUND))
-        pictures['mean'].value = png(fade(r['mean'], r['variance'], most, .5, .5)); notes['mean'].value = bar('RdBu_r', 'other', 'object')
-        pictures['variance'].value = png(colours(r['variance'], high=most)); notes['variance'].value = bar('viridis', '0', f'{most:.3g}') + ' (prior 1)'
-        pictures['probability'].value = png(colours(r['probability'], 'magma')); notes['probability'].value = bar('magma', '0', '1')
+        show('mean', fade(r['mean'], r['variance'], most, .5, .5), bar('RdBu_r', 'other', 'object'))
+        show('variance', colours(r['variance'], high=most), bar('viridis', '0', f'{most:.3g}') + ' (prior 1)')
+        show('probability', colours(r['probability'], 'magma'), bar('magma', '0', '1'))
         support.children = thumbs[:shots.value]
         click()
-        status.value = (f'shots={shots.value} noise={noise.value:.3g} length²={scale.value:.3g} kernel={kernel.value} IoU={r["iou"]:.3f}, expected {r["expected"]:.2f} '
+        status.value = (f'shots={shots.value} noise={noise.value:.3g} length²={scale.value:.3g} kernel={kernel.value} '
+                        f'IoU={r["iou"]:.3f}, expected {r["expected"]:.2f} '
                         f'mean variance={r["variance"].mean():.4f} ({1e3*(time.perf_counter() - start):.0f} ms)')
 
     def click(_=None):
@@ -242,18 +279,17 @@ def explore_widget(
         x, y = [v/n for v in query.clicked] if len(query.clicked) == 2 else (e.size/2, e.size/2)
         cov = e.covariance(x, y)
         most = float(max(np.abs(cov).max(), 1e-9))
-        pictures['covariance'].value = png(colours(cov, 'PuOr', -most, most))
-        notes['covariance'].value = bar('PuOr', f'{-most:.2g}', f'{most:.2g}') + f'<br>with pixel ({x:.0f}, {y:.0f})'
+        note = bar('PuOr', f'{-most:.2g}', f'{most:.2g}') + f'<br>with pixel ({x:.0f}, {y:.0f})'
+        show('covariance', colours(cov, 'PuOr', -most, most), note)
 
     for choice in (pick, which): choice.observe(encode, 'value')
     for slider in (shots, noise, scale, kernel): slider.observe(solve, 'value')
     query.observe(click, 'clicked')
     encode()
-    titles = dict(mean='GP mean, white: least known', variance='GP variance', covariance='covariance with a pixel', probability='probability')
-    shown = [titled('query: found orange, true blue', query, 'click a pixel')] + [titled(titles[k], pictures[k], notes[k]) for k in pictures]
-    row = w.Layout(flex_flow='row wrap')
-    return w.VBox([w.HBox([pick, which, kernel], layout=row), w.HBox([shots, noise, scale], layout=row), error, status, w.HBox(shown, layout=row),
-                   w.HTML('<b>support</b>'), support])
+    shown = [titled('query: found orange, true blue', query, 'click a pixel'),
+             *(titled(titles[name], pictures[name], notes[name]) for name in titles)]
+    return w.VBox([w.HBox([pick, which, kernel], layout=row), w.HBox([shots, noise, scale], layout=row),
+                   error, status, w.HBox(shown, layout=row), w.HTML('<b>support</b>'), support])
 
 def png_factor(side, shown=240): "By how much `png` enlarges a picture"; return max(1, round(shown/side))
 
@@ -267,36 +303,42 @@ class Results:
     ):
         self.models, self.episodes = models, episodes
         self.rows = rows or {name: evaluate(m, episodes, progress=False) for name, m in models.items()}
-        if not models or any(len(r) != len(episodes) for r in self.rows.values()): raise ValueError('Every model needs a row for every episode.')
+        if not models or any(len(r) != len(episodes) for r in self.rows.values()):
+            raise ValueError('Every model needs a row for every episode.')
 
-    def iou(self, name): "(n,) IoU of each episode"; return np.array([r['inter']/max(r['union'], 1) for r in self.rows[name]])
-    def doubt(self, name):
-        "(n,) mean uncertainty of each episode: how far the probability is from 0 or 1, as a share of the most it can be"
+    def iou(self, name):
+        "(n,) IoU of each episode"
+        return np.array([r['inter']/max(r['union'], 1) for r in self.rows[name]])
+
+    def uncertainty(self, name):
+        "(n,) mean uncertainty of each episode: how far the probability is from 0 or 1, from 0 to 1"
         counts = np.array([np.sum(r['doubt'], 0) for r in self.rows[name]], dtype=float)
         return (counts*(np.arange(counts.shape[1]) + .5)).sum(1)/counts.sum(1).clip(1)/counts.shape[1]
 
     def order(self,
         name:str, # model
-        by:str='iou', # 'iou' (worst first), 'doubt' (most uncertain first) or 'gain' (where it is behind another model)
+        by:str='iou', # 'iou' (worst first), 'uncertainty' (most first) or 'gain' (where it is behind another model)
         other:str=None, # for 'gain'
     )->list: # numbers of episodes
         "Sort the episodes"
-        key = dict(iou=lambda: self.iou(name), doubt=lambda: -self.doubt(name), gain=lambda: self.iou(name) - self.iou(other or name))
-        if by not in key: raise ValueError(f'Sort by iou, doubt or gain, not by {by!r}.')
-        return np.argsort(key[by](), kind='stable').tolist()
+        if by == 'iou': key = self.iou(name)
+        elif by == 'uncertainty': key = -self.uncertainty(name)
+        elif by == 'gain': key = self.iou(name) - self.iou(other or name)
+        else: raise ValueError(f'Sort by iou, uncertainty or gain, not by {by!r}.')
+        return np.argsort(key, kind='stable').tolist()
 
     @torch.inference_mode()
-    def show(self, i): # -> dict: support [(H, W, 3)], query (H, W, 3), answers {name: (mask picture, probability, variance or None)}
-        "Pictures of one episode"
+    def show(self, i):
+        "Pictures of one episode: support, query, and what each model answers: mask, probability, variance (or None)"
         episodes = self.episodes
         draw, images = episodes.draw(i), episodes.data.images
-        load = lambda j: images.load(j, draw.label)
-        (image, truth), support = load(draw.queries[0]), [load(j) for j in draw.supports]
+        (image, truth), *support = (images.load(j, draw.label) for j in (draw.queries[0], *draw.supports))
         batch, answers = collate([episodes[i]]), {}
         for name, model in self.models.items():
             probability, variance = (None if t is None else t.numpy() for t in episode_probability(model, batch))
             answers[name] = overlay(image, probability > .5), probability, variance
-        return dict(label=images.classes[draw.label - 1], support=[overlay(x, m == 1, TRUE) for x, m in support], query=overlay(image, truth == 1, TRUE), answers=answers)
+        return dict(label=images.classes[draw.label - 1], support=[overlay(x, m == 1, TRUE) for x, m in support],
+                    query=overlay(image, truth == 1, TRUE), answers=answers)
 
 # %% ../nbs/use/36_widgets.ipynb #bd6fa2f2
 def put(
@@ -320,31 +362,37 @@ def browse_widget(
     "Episodes, worst first, models side by side"
     names = list(results.models)
     name = w.Dropdown(options=names, description='model')
-    by = w.Dropdown(options=[('worst IoU first', 'iou'), ('most uncertain first', 'doubt')] + ([('furthest behind the other', 'gain')] if len(names) > 1 else []),
-                    description='order')
+    orders = {'worst IoU first': 'iou', 'most uncertain first': 'uncertainty'}
+    if len(names) > 1: orders['furthest behind the other'] = 'gain'
+    by = w.Dropdown(options=list(orders.items()), description='order')
     rank = w.IntSlider(0, 0, len(results.episodes) - 1, description='rank', continuous_update=False)
-    status, support, pictures = w.Label(), w.HBox(layout=w.Layout(flex_flow='row wrap')), w.VBox()
+    wrap = w.Layout(flex_flow='row wrap')
+    status, support, pictures = w.Label(), w.HBox(layout=wrap), w.VBox()
+
+    def picture(x, side=180): return w.Image(value=png(x, side), width=side, height=round(side*x.shape[0]/x.shape[1]))
 
     def draw(_=None):
         other = next((n for n in names if n != name.value), None)
         i = results.order(name.value, by.value, other)[rank.value]
         shown = results.show(i)
-        picture = lambda x, side=180: w.Image(value=png(x, side), width=side, height=round(side*x.shape[0]/x.shape[1]))
         put(support, [picture(x, 90) for x in shown['support']])
         rows = []
         for n, (mask, probability, variance) in shown['answers'].items():
-            row = [titled('query and truth', picture(shown['query'])), titled(f'{n}: IoU {results.iou(n)[i]:.2f}', picture(mask)),
+            row = [titled('query and truth', picture(shown['query'])),
+                   titled(f'{n}: IoU {results.iou(n)[i]:.2f}', picture(mask)),
                    titled('probability', picture(colours(probability, 'magma')), bar('magma', '0', '1'))]
             if variance is not None:
                 most = float(max(variance.max(), 1e-9))
-                row.append(titled('GP variance', picture(colours(variance, high=most)), bar('viridis', '0', f'{most:.2g}')))
+                scale = bar('viridis', '0', f'{most:.2g}')
+                row.append(titled('GP variance', picture(colours(variance, high=most)), scale))
             rows.append(w.HBox(row, layout=w.Layout(flex_flow='row wrap')))
         put(pictures, rows)
-        status.value = f'rank={rank.value} episode={i} class={shown["label"]} ' + ' '.join(f'IoU[{n}]={results.iou(n)[i]:.3f}' for n in names)
+        found = ' '.join(f'IoU[{n}]={results.iou(n)[i]:.3f}' for n in names)
+        status.value = f'rank={rank.value} episode={i} class={shown["label"]} {found}'
 
     for choice in (name, by, rank): choice.observe(draw, 'value')
     draw()
-    return w.VBox([w.HBox([name, by, rank], layout=w.Layout(flex_flow='row wrap')), status, w.HTML('<b>support</b>'), support, pictures])
+    return w.VBox([w.HBox([name, by, rank], layout=wrap), status, w.HTML('<b>support</b>'), support, pictures])
 
 # %% ../nbs/use/36_widgets.ipynb #06dbf991
 class Workbench:
@@ -361,11 +409,10 @@ class Workbench:
         image, # in any form
     )->str: # the name under which it is kept
         "Add a photograph; one that is there already, under this name, is not added again"
-        image, stem, ending = as_image(image, name), Path(name).stem, Path(name).suffix
-        for n in itertools.count(1):
-            free = name if n == 1 else f'{stem} ({n}){ending}'
-            if free not in self.images: self.images[free] = image
-            if np.array_equal(self.images[free], image): return free
+        pixels, stem, ending = as_image(image, name), Path(name).stem, Path(name).suffix
+        for free in _numbered(lambda n: name if n == 1 else f'{stem} ({n}){ending}'):
+            if free not in self.images: self.images[free] = pixels
+            if np.array_equal(self.images[free], pixels): return free
 
     def teach(self,
         name:str, # of a photograph
@@ -382,24 +429,27 @@ class Workbench:
     def predict(self, name):
         "What the segmenter finds in a photograph"
         if not self.taught: raise BadFile('Nothing has been learnt yet: paint an object and press "learn".')
-        if name not in self.found: self.found[name] = self.segmenter.predict(self.images[name])
+        if name not in self.found: self.found[name] = next(self.segmenter.predict_batch([self.images[name]]))
         return self.found[name]
 
     def files(self): # name of a photograph -> name of its mask's file
         "File names for the masks, no two alike, not even on disks that do not tell x from X"
-        names = {}
+        names, taken = {}, set()
         for name in self.images:
             plain = re.sub(r'[^\w .,()+=@#-]', '_', re.split(r'[/\\]', name)[-1]).encode()[:200].decode(errors='ignore')
-            names[name] = next(file for n in itertools.count(1) if (file := f'{plain}{"" if n == 1 else f" ({n})"}_mask.png').casefold()
-                               not in {f.casefold() for f in names.values()})
+            candidates = _numbered(lambda n: f'{plain}_mask.png' if n == 1 else f'{plain} ({n})_mask.png')
+            names[name] = next(file for file in candidates if file.casefold() not in taken)
+            taken.add(names[name].casefold())
         return names
 
     def save(self,
         folder:Path, # if files in it would be written over that this workbench has not written: folder (2), (3), ...
     )->Path: # of the segmenter, beside the masks
         "Write the masks of all photographs, and the fitted segmenter"
-        masks = {file: self.taught[name] if name in self.taught else self.predict(name).mask for name, file in self.files().items()}
-        place = next(p for n in itertools.count(1) if self._mine(p := Path(folder if n == 1 else f'{Path(folder)} ({n})'), [*masks, 'segmenter.safetensors']))
+        def mask_of(name): return self.taught[name] if name in self.taught else self.predict(name).mask
+        masks = {file: mask_of(name) for name, file in self.files().items()}
+        places = _numbered(lambda n: Path(folder if n == 1 else f'{Path(folder)} ({n})'))
+        place = next(p for p in places if self._mine(p, [*masks, 'segmenter.safetensors']))
         for file, mask in masks.items():
             picture = Image.fromarray((np.asarray(mask) > 0).astype(np.uint8)*255)
             write_atomically(place/file, lambda part: picture.save(part, format='PNG'))
@@ -413,12 +463,14 @@ class Workbench:
         there = [place.resolve()/f for f in files if os.path.lexists(place/f)]
         return all(self.saved.get(p) == _stamp(p) for p in there)
 
+def _numbered(name): "name(1), name(2), ..."; return map(name, itertools.count(1))
+
 def _stamp(path): f = os.lstat(path); return f.st_size, f.st_mtime_ns
 
 # %% ../nbs/use/36_widgets.ipynb #5e4de386
 def paint_widget(
     segmenter:FewShotSegmenter=None, # None: the bundled model
-    images:dict=None, # name -> image; None: four Shapes to play with
+    images:dict=None, # name -> image; None: six Shapes to play with
     folder:Path='segmented', # where "save" writes
 )->w.Widget:
     "Upload, paint, learn, segment, correct, save"
@@ -427,8 +479,9 @@ def paint_widget(
     pick = w.Dropdown(options=list(bench.images), description='image')
     brush = w.IntSlider(6, 1, 40, description='brush')
     tool = w.ToggleButtons(options=[('paint', False), ('erase', True)], style=dict(button_width='70px'))
-    names = dict(undo='undo', clear='clear', learn='learn this mask', segment='segment', edit='correct it', save='save all')
-    buttons = {k: w.Button(description=v, button_style='primary' if k in ('learn', 'segment') else '') for k, v in names.items()}
+    def button(description, style=''): return w.Button(description=description, button_style=style)
+    undo_last, start_again, correct, save_all = map(button, ('undo', 'clear', 'correct it', 'save all'))
+    learn_mask, segment_image = button('learn this mask', 'primary'), button('segment', 'primary')
     canvas, status = Canvas(width=420, paint=True), w.Label('Paint the object, then press "learn this mask".')
     result, spread, notes = w.Image(format='png', width=300), w.Image(format='png', width=300), w.HTML()
     base = {}  # photograph -> mask to paint on: a prediction being corrected
@@ -472,19 +525,23 @@ def paint_widget(
     def edit():
         base[pick.value] = bench.predict(pick.value).mask > 0
         show()
-        status.value = f'correcting {pick.value}: paint what is missing, erase what is too much, then press "learn this mask"'
+        status.value = (f'correcting {pick.value}: paint what is missing, erase what is too much, '
+                        'then press "learn this mask"')
 
     def save(): status.value = f'saved: {bench.save(folder).parent.resolve()}'
     def clear(): base.pop(pick.value, None); show()
 
-    for name, f in dict(undo=canvas.undo, clear=clear, learn=learn, segment=segment, edit=edit, save=save).items(): buttons[name].on_click(guarded(f))
+    actions = {undo_last: canvas.undo, start_again: clear, learn_mask: learn, segment_image: segment, correct: edit,
+               save_all: save}
+    for pressed, action in actions.items(): pressed.on_click(guarded(action))
     upload.observe(uploaded, 'value'); pick.observe(show, 'value')
     w.jslink((brush, 'value'), (canvas, 'radius')); tool.observe(lambda c: setattr(canvas, 'erase', c.new), 'value')
     show()
     row = w.Layout(flex_flow='row wrap')
-    return w.VBox([w.HBox([upload, pick], layout=row), w.HBox([tool, brush, buttons['undo'], buttons['clear']], layout=row),
-                   w.HBox([buttons[k] for k in ('learn', 'segment', 'edit', 'save')], layout=row), status,
-                   w.HBox([titled('paint here', canvas), titled('segmentation', result), titled('GP variance: bright is unsure', spread, notes)], layout=row)])
+    shown = [titled('paint here', canvas), titled('segmentation', result),
+             titled('GP variance: bright is unsure', spread, notes)]
+    rows = [upload, pick], [tool, brush, undo_last, start_again], [learn_mask, segment_image, correct, save_all]
+    return w.VBox([*(w.HBox(r, layout=row) for r in rows), status, w.HBox(shown, layout=row)])
 
 def _playground(n=6):
     "A few Shapes, enlarged, that all show one of the held-out stones"

@@ -1,5 +1,5 @@
-"""Shared by all tests: one hypothesis profile, without deadlines, since machines differ; and no network, so that a
-hidden download fails."""
+"""Shared by all tests: one hypothesis profile, without deadlines, since machines differ; no network, so that a hidden
+download fails; and a backbone"""
 import os
 import socket
 
@@ -23,3 +23,15 @@ def offline(monkeypatch):
             raise OSError(f'A test wants to reach {address[0]}: downloads must be requested.')
         return connect(self, address)
     monkeypatch.setattr(socket.socket, 'connect', guarded)
+
+
+@pytest.fixture(scope='module')
+def backbone(tmp_path_factory):
+    "Weights of a small ResNet, random"
+    import torch
+    from safetensors.torch import save_file
+    from torchvision.models import resnet18
+    torch.manual_seed(0)
+    path = tmp_path_factory.mktemp('backbone')/'resnet18.safetensors'
+    save_file(dict(resnet18().state_dict()), path)
+    return path

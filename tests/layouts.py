@@ -10,10 +10,12 @@ from deepgp_fss.shapes import Shapes
 
 
 def make_voc(root, names=None, side=64):
-    "VOCdevkit/VOC2012 and SBD's benchmark_RELEASE/dataset; names: list -> image ids; 'sbd' ones have no label map of VOC"
-    names = names or dict(train=['2007_000001', '2008_000002'], val=['2007_000003', '2007_000006'], sbd=['2008_000004', '2009_000005'], main=['2008_000004'])
+    "VOC 2012 and SBD where their archives unpack to; names: list -> image ids; 'sbd' ones have no label map of VOC"
+    names = names or dict(train=['2007_000001', '2008_000002'], val=['2007_000003', '2007_000006'],
+                          sbd=['2008_000004', '2009_000005'], main=['2008_000004'])
     voc, sbd = root/'VOCdevkit/VOC2012', root/'benchmark_RELEASE/dataset'
-    for p in (voc/'JPEGImages', voc/'SegmentationClass', voc/'ImageSets/Segmentation', voc/'ImageSets/Main', sbd/'cls'): p.mkdir(parents=True)
+    for p in (voc/'JPEGImages', voc/'SegmentationClass', voc/'ImageSets/Segmentation', voc/'ImageSets/Main', sbd/'cls'):
+        p.mkdir(parents=True)
     for i, name in enumerate((*names['train'], *names['val'], *names['sbd'])):
         image, labels = Shapes('train', side=side)[i]
         Image.fromarray(image).save(voc/f'JPEGImages/{name}.jpg')
@@ -23,8 +25,11 @@ def make_voc(root, names=None, side=64):
             picture.save(voc/f'SegmentationClass/{name}.png')
         if name not in names['val']:
             plain = np.where(labels == 255, 0, labels)
-            savemat(sbd/f'cls/{name}.mat', dict(GTcls=dict(Boundaries=np.zeros((20, 1)), Segmentation=plain, CategoriesPresent=np.unique(plain[plain > 0]))))
-    for split in ('train', 'val'): (voc/f'ImageSets/Segmentation/{split}.txt').write_text('\n'.join(names[split]) + '\n')
+            content = dict(Boundaries=np.zeros((20, 1)), Segmentation=plain,
+                           CategoriesPresent=np.unique(plain[plain > 0]))
+            savemat(sbd/f'cls/{name}.mat', dict(GTcls=content))
+    for split in ('train', 'val'):
+        (voc/f'ImageSets/Segmentation/{split}.txt').write_text('\n'.join(names[split]) + '\n')
     (voc/'ImageSets/Main/train.txt').write_text('\n'.join([*names['main'], '2010_009999']) + '\n')
     return voc, sbd
 
@@ -44,7 +49,8 @@ def make_coco(root, split='val', year=2014):
     images = [dict(id=i, file_name=f'{n}.jpg', height=size[0], width=size[1]) for i, n in zip((9, 3, 7, 5, 1), names)]
     (root/'annotations').mkdir(parents=True, exist_ok=True)
     (root/f'{split}{year}').mkdir()
-    for k, n in enumerate(names): Image.fromarray(np.full((*size, 3), 40*k, np.uint8)).save(root/f'{split}{year}/{n}.jpg')
+    for k, n in enumerate(names):
+        Image.fromarray(np.full((*size, 3), 40*k, np.uint8)).save(root/f'{split}{year}/{n}.jpg')
     counts = [0, 200, 40*60 - 200]
     annotations = [
         dict(id=1, image_id=9, category_id=ids['dog'], iscrowd=0, segmentation=[square(2, 2, 10), square(30, 20, 8)]),

@@ -12,7 +12,8 @@ NARROW = ModelConfig('resnet50', encoding_dim=8, decoder_width=16)
 
 @pytest.mark.parametrize('shots', [1, 5])
 def test_features_of_the_episode_are_those_of_the_gp(shots):
-    "Random ResNet features sent the GP to float64, so that it seemed four to eight times slower than in the benchmark of the GP alone"
+    """Random ResNet features sent the GP to float64, so that it seemed four to eight times slower than in the benchmark
+    of the GP alone"""
     torch.manual_seed(0)
     images = torch.rand(1, shots, 3, 128, 128)
     def points(model): return to_points(model.encode_support(images)[0])

@@ -1,4 +1,4 @@
-"Kept features: damage is found where it is read, mended at the next start, and said; and what decides them is in their name"
+"Kept features: damage is found where it is read, and repaired at the next start; their name holds what decides them"
 import numpy as np
 import pytest
 import torch
@@ -58,33 +58,35 @@ def test_what_is_damaged_is_computed_again_to_the_bit_and_said_once(kept, capsys
     cache, encoder, data = kept
     files = {p.name: p.read_bytes() for p in cache.path.iterdir()}
     for k, i in ((0, 3), (1, 3), (1, 20)): flip(cache, k, data.queries[i])
-    mended = again(*kept)
-    assert fill(mended, encoder, data, progress=False) == 16  # two groups of eight, for the same bytes
+    repaired = again(*kept)
+    assert fill(repaired, encoder, data, progress=False) == 16  # two groups of eight, for the same bytes
     said = capsys.readouterr().err
-    assert said.count('\n') == 1 and f'The kept features of 2 image(s) in {cache.path} were damaged: they are computed again.' in said
+    assert said.count('\n') == 1
+    assert f'The kept features of 2 image(s) in {cache.path} were damaged: they are computed again.' in said
     assert {p.name: p.read_bytes() for p in cache.path.iterdir()} == files
     assert fill(again(*kept), encoder, data, progress=False) == 0 and capsys.readouterr().err == ''
 
 
-@pytest.mark.parametrize('damage', ['zeros', 'checksum', 'marks of the version before', 'marks cut off', 'marks gone'])
+@pytest.mark.parametrize('damage', ['zeros', 'checksum', 'marks of an older version', 'marks truncated', 'marks gone'])
 def test_other_damage(kept, damage):
     cache, encoder, data = kept
     whole, row, path = cache.read(data.queries).maps, int(data.queries[5]), cache.path/'done'
     marks = bytearray(path.read_bytes())
     if damage == 'zeros': (content := np.memmap(cache.path/'map0.f16', np.uint8, 'r+'))[:4096] = 0; content.flush()
     elif damage == 'checksum': marks[row*len(marks)//len(data.images) + 1] ^= 1; path.write_bytes(marks)
-    elif damage == 'marks of the version before': path.write_bytes(bytes([1])*len(data.images))
-    elif damage == 'marks cut off': path.write_bytes(marks[:-1])
+    elif damage == 'marks of an older version': path.write_bytes(bytes([1])*len(data.images))
+    elif damage == 'marks truncated': path.write_bytes(marks[:-1])
     else: path.unlink()
-    mended = again(*kept)
-    assert fill(mended, encoder, data, progress=False) > 0
-    assert all(torch.equal(a, b) for a, b in zip(whole, mended.read(data.queries).maps, strict=True))
+    repaired = again(*kept)
+    assert fill(repaired, encoder, data, progress=False) > 0
+    assert all(torch.equal(a, b) for a, b in zip(whole, repaired.read(data.queries).maps, strict=True))
 
 
 def test_worker_processes_notice_it(kept):
     cache, encoder, data = kept
     for i in data.queries: flip(cache, 0, i)
-    with pytest.raises(BadFile, match=DAMAGED): list(episode_loader(Episodes(data, 1, 48, length=4, how=None, features=again(*kept)), 2, 1))
+    with pytest.raises(BadFile, match=DAMAGED):
+        list(episode_loader(Episodes(data, 1, 48, length=4, how=None, features=again(*kept)), 2, 1))
 
 
 def test_two_runs_whose_numbers_differ_in_the_last_bit(kept, monkeypatch):
@@ -115,8 +117,11 @@ def sideways(root, shape):
     for c in ('cat', 'dog'):
         (root/c).mkdir(parents=True, exist_ok=True)
         for i in range(3):
-            if not (root/f'{c}/{i}.jpg').exists(): Image.fromarray(np.arange(30*50*3, dtype=np.uint8).reshape(30, 50, 3)).save(root/f'{c}/{i}.jpg', exif=exif)
-            Image.fromarray(np.pad(np.full((shape[0] - 2, shape[1]), 255, np.uint8), ((1, 1), (0, 0)))).save(root/f'{c}/{i}.png')
+            if not (root/f'{c}/{i}.jpg').exists():
+                picture = np.arange(30*50*3, dtype=np.uint8).reshape(30, 50, 3)
+                Image.fromarray(picture).save(root/f'{c}/{i}.jpg', exif=exif)
+            mask = np.pad(np.full((shape[0] - 2, shape[1]), 255, np.uint8), ((1, 1), (0, 0)))
+            Image.fromarray(mask).save(root/f'{c}/{i}.png')
     return open_data('folder', root, test_classes=['dog'], min_area=10).train
 
 
@@ -132,7 +137,7 @@ def test_the_shape_of_a_mask_turns_its_photograph_and_the_name_of_the_cache(tmp_
     assert not torch.equal(caches[0].read([0]).maps[0], caches[1].read([0]).maps[0])
 
 
-def test_a_mask_drawn_anew_in_the_same_shape_keeps_the_features(tmp_path):
+def test_a_mask_redrawn_in_the_same_shape_keeps_the_features(tmp_path):
     a = sideways(tmp_path, (50, 30)).images.fingerprint(0)
     Image.fromarray(np.eye(50, 30, dtype=np.uint8)*255).save(tmp_path/'cat/0.png')
     assert open_data('folder', tmp_path, test_classes=['dog'], min_area=10).train.images.fingerprint(0) == a
@@ -141,17 +146,20 @@ def test_a_mask_drawn_anew_in_the_same_shape_keeps_the_features(tmp_path):
 def test_fingerprints_of_every_kind_of_set(tmp_path):
     sideways(tmp_path, (50, 30))
     images = folder_set(tmp_path)
-    assert isinstance(images, ClassFolder) and Subset(images, [4, 1]).fingerprint(0) == images.fingerprint(4) and '(30, 50)' in images.fingerprint(4)
+    assert isinstance(images, ClassFolder) and Subset(images, [4, 1]).fingerprint(0) == images.fingerprint(4)
+    assert '(30, 50)' in images.fingerprint(4)
     (tmp_path/'cat/1.png').write_bytes(b'no image')
     assert images.fingerprint(1).endswith('None')  # said when it is read, and not before
     sets = [dict(), dict(seed=1), dict(side=64), dict(difficulty='outline')]
-    prints = [ShapesSet(split, n=20, **how).fingerprint(i) for split in ('train', 'val') for how in sets for i in (0, 1)]
+    images = [ShapesSet(split, n=20, **how) for split in ('train', 'val') for how in sets]
+    prints = [one.fingerprint(i) for one in images for i in (0, 1)]
     assert len(set(prints)) == len(prints)
 
 
-def test_a_training_on_damaged_features_mends_them_and_goes_the_same_way(tmp_path, capsys):
+def test_a_training_on_damaged_features_repairs_them_and_ends_the_same(tmp_path, capsys):
     def run(name):
-        config = make_config('shapes', SMALL, 'random', iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16, freeze_backbone=True, augment=False, cache=True)
+        config = make_config('shapes', SMALL, 'random', iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8,
+                             decoder_width=16, freeze_backbone=True, augment=False, cache=True)
         train(config, tmp_path/name, progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
         return [row['loss'] for row in read_log(tmp_path/name/'log.csv')]
     first = run('first')

@@ -26,7 +26,8 @@ def test_the_layout_of_2017(tmp_path):
     for split in ('train', 'val'): make_coco(tmp_path, split, 2017)
     assert {s: total for s, (_, _, total) in build_coco(tmp_path, progress=False).items()} == dict(train=3, val=3)
     images = coco(tmp_path, 'val')
-    assert [i.name for i in images.items] == [f'{i:012}' for i in (1, 3, 9)] and images.title == 'COCO 2017, val, full masks'
+    assert [i.name for i in images.items] == [f'{i:012}' for i in (1, 3, 9)]
+    assert images.title == 'COCO 2017, val, full masks'
     assert images.load(0, 23)[0].shape == (40, 60, 3) and images.items[0].image == tmp_path/'val2017/000000000001.jpg'
     fold = open_data('coco', tmp_path, 2, min_area=50)
     assert fold.train and fold.test.classes == coco_folds()[2] and 'COCO 2017' in fold.title
@@ -59,24 +60,30 @@ def test_one_split_alone(command, tmp_path, lost):
     for split in ('train', 'val'): make_coco(tmp_path, split)
     shutil.rmtree(tmp_path/lost) if (tmp_path/lost).is_dir() else (tmp_path/lost).unlink()
     code, out, err = command('build', 'coco', tmp_path)
-    assert code == 0 and 'val2014: 3 label maps, 3 of them made now' in out and f'COCO 2014, train, is not there: {tmp_path/lost} is missing' in out, err
+    assert code == 0 and 'val2014: 3 label maps, 3 of them made now' in out, err
+    assert f'COCO 2014, train, is not there: {tmp_path/lost} is missing' in out, err
     code, out, err = command('check', 'coco', tmp_path, part=True)
     assert code == 0 and 'train, is not there' in out and 'COCO 2014, val, full masks: images: 3' in out, err
     assert open_data('coco', tmp_path, 2, min_area=1).test
-    with pytest.raises(BadFile, match='COCO 2014, train, is not there: .* is missing'): open_data('coco', tmp_path, 2, min_area=1).train
-    with pytest.raises(BadFile, match='is missing'): build_coco(tmp_path, ['train', 'val'], progress=False)  # asked for by name
+    with pytest.raises(BadFile, match='COCO 2014, train, is not there: .* is missing'):
+        open_data('coco', tmp_path, 2, min_area=1).train
+    with pytest.raises(BadFile, match='is missing'):
+        build_coco(tmp_path, ['train', 'val'], progress=False)  # asked for by name
 
 
 def test_info_of_one_split(command, tmp_path):
     make_coco(tmp_path)
     build_coco(tmp_path, progress=False)
     code, out, err = command('info', 'coco', tmp_path, out=tmp_path/'figures', min_area=1)
-    assert code == 0 and 'train, is not there' in out and 'COCO 2014, val' in out and (tmp_path/'figures/contact_coco_val.png').exists(), err
+    assert code == 0 and 'train, is not there' in out and 'COCO 2014, val' in out, err
+    assert (tmp_path/'figures/contact_coco_val.png').exists(), err
 
 
 def test_neither_split(tmp_path):
     (tmp_path/'annotations').mkdir()
-    with pytest.raises(BadFile, match='instances_train2014.json is missing: it is in COCO.s "2014 Train/Val annotations"'): build_coco(tmp_path, progress=False)
+    says = 'instances_train2014.json is missing: it is in COCO.s "2014 Train/Val annotations"'
+    with pytest.raises(BadFile, match=says):
+        build_coco(tmp_path, progress=False)
     with pytest.raises(BadFile, match='COCO 2014, train, is not there'): all_sets('coco', tmp_path)
 
 
@@ -87,14 +94,17 @@ def test_missing_photographs(command, tmp_path, year):
     picture = lost.read_bytes()
     lost.unlink()
     code, out, err = command('build', 'coco', tmp_path)
-    assert code == 0 and f'COCO {year}, val: 1 photograph(s) were missing when the label maps were made, such as {lost.name}.' in out, err
+    assert code == 0, err
+    says = f'COCO {year}, val: 1 photograph(s) were missing when the label maps were made, such as {lost.name}.'
+    assert says in out, err
     assert [i.name[-1] for i in coco(tmp_path, 'val').items] == ['1', '3'] and len(coco(tmp_path, 'train')) == 3
     code, out, err = command('check', 'coco', tmp_path)
     assert code and '1 photograph(s) were missing' in err and 'say --part' in err
     code, out, err = command('check', 'coco', tmp_path, part=True)
     assert code == 0 and '1 photograph(s) were missing' in out, err
     lost.write_bytes(picture)  # it has come
-    assert build_coco(tmp_path, progress=False)['val'][1:] == (1, 3) and len(coco(tmp_path, 'val')) == 3 and coco_gaps(tmp_path) == ([], [])
+    assert build_coco(tmp_path, progress=False)['val'][1:] == (1, 3) and len(coco(tmp_path, 'val')) == 3
+    assert coco_gaps(tmp_path) == ([], [])
 
 
 def test_no_photograph_at_all(tmp_path):
@@ -109,17 +119,21 @@ def test_a_part_is_told_how_to_say_so(command, tmp_path):
     build_coco(tmp_path, progress=False)
     code, out, err = command('check', 'coco', tmp_path)
     wrong = [line for line in err.splitlines() if 'a complete set has' in line]
-    assert code and len(wrong) == 6 and all(line.endswith(': if this is only a part of the data set, say --part.') for line in wrong)
+    assert code and len(wrong) == 6
+    assert all(line.endswith(': if this is only a part of the data set, say --part.') for line in wrong)
     assert command('check', 'coco', tmp_path, part=True)[0] == 0
 
 
-@pytest.mark.parametrize('masks, split, compared', [('full', 'interleaved', True), ('compat', 'interleaved', False), ('full', 'contiguous', False)])
+@pytest.mark.parametrize('masks, split, compared', [
+    ('full', 'interleaved', True), ('compat', 'interleaved', False), ('full', 'contiguous', False)])
 def test_known_counts_of_folds_are_of_one_kind_of_mask_and_folds(tmp_path, masks, split, compared):
     make_coco(tmp_path)
     build_coco(tmp_path, masks=masks, progress=False)
     lines, wrong = check_data('coco', tmp_path, masks=masks, split=split, progress=False)
-    assert any('images: 3 (known: 40,137)' in line for line in lines) and any('but a complete set has 40,137' in w for w in wrong)
-    assert any('fold 0: 0 (known: 26,052)' in line for line in lines) == compared == any('has 26,052' in w for w in wrong)
+    assert any('images: 3 (known: 40,137)' in line for line in lines)
+    assert any('but a complete set has 40,137' in w for w in wrong)
+    assert any('fold 0: 0 (known: 26,052)' in line for line in lines) == compared
+    assert any('has 26,052' in w for w in wrong) == compared
 
 
 def test_counts_of_folds_may_be_a_little_off(monkeypatch):

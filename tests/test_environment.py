@@ -1,4 +1,5 @@
-"Odd surroundings: no streams, no locks, no home, little memory, missing packages, other defaults. Each ends in a sentence, or simply works"
+"""Odd surroundings: no streams, no locks, no home, little memory, missing packages, other defaults. Each ends in a
+sentence, or simply works"""
 import datetime
 import errno
 import fcntl
@@ -16,14 +17,17 @@ import pytest
 import torch
 from PIL import Image
 
-from bad_input.corpus import JPEG, model, png, run, script, scene, support
+from bad_input.case import run, script
+from bad_input.material import model, support
+from bad_input.pictures import JPEG, png, scene
 from deepgp_fss import base, process
 from deepgp_fss.datasets import build_index, folder_set, open_data
 from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
 from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile, cache_dir, locked
 from deepgp_fss.model import load_checkpoint
-from deepgp_fss.segmenter import FewShotSegmenter, as_image, as_mask, bundled
+from deepgp_fss.inputs import as_image, as_mask
+from deepgp_fss.segmenter import FewShotSegmenter, bundled
 from deepgp_fss.training import make_config, train
 from deepgp_fss.widgets import Results, below, browse_widget, explore_widget, paint_widget
 from faults import TINY, label_maps
@@ -40,7 +44,8 @@ def python(code, **how):
 
 def as_program(*lines):
     "Code of a small command, as its console script would run it"
-    return '\n'.join(['import sys; sys.argv[0] = "deepgp_test"', 'from deepgp_fss.process import as_command', 'with as_command("deepgp_test"):', *(f'    {line}' for line in lines)])
+    begin = 'import sys; sys.argv[0] = "deepgp_test"', 'from deepgp_fss.process import as_command'
+    return '\n'.join([*begin, 'with as_command("deepgp_test"):', *(f'    {line}' for line in lines)])
 
 
 # ---- streams
@@ -60,7 +65,8 @@ def test_closed_streams(tmp_path):
 
 def test_nobody_reads_what_is_printed(tmp_path):
     made = tmp_path/'made'
-    (tmp_path/'program').write_text(as_program('for i in range(100000): print(i)', 'print("told", file=sys.stderr)', f'open("{made}", "w").close()'))
+    work = 'for i in range(100000): print(i)', 'print("told", file=sys.stderr)', f'open("{made}", "w").close()'
+    (tmp_path/'program').write_text(as_program(*work))
     done = in_shell(tmp_path, 'python program | head -1; echo ${PIPESTATUS[0]}')
     assert done.stdout == '0\n0\n' and done.stderr == 'told\n' and made.exists()
     done = in_shell(tmp_path, 'python program 2>&1 >/dev/full | cat; echo ${PIPESTATUS[0]}')
@@ -76,12 +82,14 @@ def test_letters_that_the_terminal_does_not_have():
 # ---- what the process may use
 
 def test_an_unknown_backend_of_matplotlib():
-    done = python(as_program('import matplotlib.pyplot as plt', 'plt.figure()', 'print(plt.get_backend())'), env=dict(MPLBACKEND='nonsense'))
+    work = as_program('import matplotlib.pyplot as plt', 'plt.figure()', 'print(plt.get_backend())')
+    done = python(work, env=dict(MPLBACKEND='nonsense'))
     assert done.stdout == 'agg\n' and not done.stderr, done.stderr
 
 
 def test_a_backend_that_was_chosen_in_python_stays():
-    code = 'from deepgp_fss.process import as_command\nwith as_command("deepgp_test"): pass\nimport os; print(os.environ["MPLBACKEND"])'
+    code = ('from deepgp_fss.process import as_command\nwith as_command("deepgp_test"): pass\n'
+            'import os; print(os.environ["MPLBACKEND"])')
     assert python(code, env=dict(MPLBACKEND='svg')).stdout == 'svg\n'
 
 
@@ -139,10 +147,13 @@ def test_an_import_that_crashes_hangs_or_interrupts_itself(monkeypatch):
     process._check_memory()  # without a limit nothing is tried
 
 
-def no_shared_memory(): return subprocess.run(['unshare', '-rm', 'mount', '-t', 'tmpfs', '-o', 'size=64k', 'x', '/dev/shm'], capture_output=True).returncode
+def no_shared_memory():
+    mount = 'unshare -rm mount -t tmpfs -o size=64k x /dev/shm'
+    return subprocess.run(mount.split(), capture_output=True).returncode
 
 
-@pytest.mark.parametrize('words', [f'deepgp_train {TINY} --workers 1 --iterations 100000 --out out', 'deepgp_eval shapes --shots 1 --workers 1 --cpu --out out'], ids=['train', 'eval'])
+@pytest.mark.parametrize('words', [f'deepgp_train {TINY} --workers 1 --iterations 100000 --out out',
+                                   'deepgp_eval shapes --shots 1 --workers 1 --cpu --out out'], ids=['train', 'eval'])
 def test_little_shared_memory(tmp_path, words):
     if no_shared_memory(): pytest.skip('this system lets nobody have a /dev/shm of his own')
     done = in_shell(tmp_path, f"unshare -rm sh -c 'mount -t tmpfs -o size=64k x /dev/shm && exec {words}'")
@@ -151,18 +162,24 @@ def test_little_shared_memory(tmp_path, words):
 
 def test_a_missing_package(tmp_path):
     (tmp_path/'weights.pth').write_bytes(b'')
-    with patch.dict(sys.modules, timm=None), pytest.raises(Exception) as error: run('deepgp_segment', '--support', support(), '--query', support(), '--out', tmp_path/'out', '--weights', tmp_path/'weights.pth', '--backbone', 'timm:resnet18', '--cpu')
+    with patch.dict(sys.modules, timm=None), pytest.raises(Exception) as error:
+        run('deepgp_segment', '--support', support(), '--query', support(), '--out', tmp_path/'out',
+            '--weights', tmp_path/'weights.pth', '--backbone', 'timm:resnet18', '--cpu')
     assert str(error.value) == ("deepgp_segment: TimmEncoder needs timm: pip install 'deepgp_fss[timm]'. "
                                 'Install what is missing, and run the same command again.')
-    with patch.dict(sys.modules, {'tensorboard': None, 'torch.utils.tensorboard': None}): run('deepgp_train', *TINY.split(), '--iterations', 1, '--out', tmp_path/'run')
-    with patch.dict(sys.modules, gpytorch=None): assert 'GPyTorch' not in run('deepgp_bench', 'gp', '--shots', 1, '--repeats', 1)
+    with patch.dict(sys.modules, {'tensorboard': None, 'torch.utils.tensorboard': None}):
+        run('deepgp_train', *TINY.split(), '--iterations', 1, '--out', tmp_path/'run')
+    with patch.dict(sys.modules, gpytorch=None):
+        assert 'GPyTorch' not in run('deepgp_bench', 'gp', '--shots', 1, '--repeats', 1)
 
 
 def test_the_temporary_folder_is_full():
     script('deepgp_demo')  # has a temporary folder of its own
-    with patch('tempfile.mkdtemp', side_effect=FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")), pytest.raises(Exception) as error: run('deepgp_demo')
+    none = FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp']")
+    with patch('tempfile.mkdtemp', side_effect=none), pytest.raises(Exception) as error: run('deepgp_demo')
     assert str(error.value) == "deepgp_demo: No usable temporary directory found in ['/tmp']."
-    with patch('tempfile.mkdtemp', side_effect=OSError(errno.ENOSPC, 'No space left on device', '/tmp/deepgp_demo_x')), pytest.raises(Exception) as error: run('deepgp_demo')
+    full = OSError(errno.ENOSPC, 'No space left on device', '/tmp/deepgp_demo_x')
+    with patch('tempfile.mkdtemp', side_effect=full), pytest.raises(Exception) as error: run('deepgp_demo')
     assert str(error.value) == ('deepgp_demo: /tmp/deepgp_demo_x cannot be used: No space left on device; '
                                 'free some space, and run the same command again.')
 
@@ -205,7 +222,8 @@ def test_a_locale_without_letters(tmp_path):
         (tmp_path/folder).mkdir()
         Image.fromarray(image).save(tmp_path/folder/f'{name}.jpg')
     Image.fromarray(mask).save(tmp_path/'known/ü.png')
-    done = in_shell(tmp_path, f'export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0; deepgp_segment --support known --query new --out out --model {model()} --classes ü --cpu')
+    locale, words = 'export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0', '--support known --query new --out out --classes ü'
+    done = in_shell(tmp_path, f'{locale}; deepgp_segment {words} --model {model()} --cpu')
     assert done.returncode == 0, done.stderr
     assert (tmp_path/'out/masks/é°.png').exists()
 
@@ -245,7 +263,7 @@ def test_weights_of_another_precision_are_fine(kind):
 @pytest.mark.parametrize('spoil, says', [(lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
                                          (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
-                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are no real, finite numbers')])
+                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
 def test_weights_that_are_none(spoil, says):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     fit_state(net, net.state_dict(), 'a.pth')
@@ -256,8 +274,8 @@ def test_weights_that_are_none(spoil, says):
 
 @pytest.mark.parametrize('read', [as_image, lambda x: as_mask(x, (10, 10))])
 def test_an_opened_program_is_not_run(read):
-    with patch('PIL.EpsImagePlugin.Ghostscript', side_effect=AssertionError('it was run')), pytest.raises(BadFile, match='format EPS, which is not decoded here'):
-        read(Image.open(io.BytesIO(PROGRAM)))
+    with patch('PIL.EpsImagePlugin.Ghostscript', side_effect=AssertionError('it was run')):
+        with pytest.raises(BadFile, match='format EPS, which is not decoded here'): read(Image.open(io.BytesIO(PROGRAM)))
 
 
 def test_an_opened_photograph_is_fine(tmp_path):
@@ -279,7 +297,9 @@ def pages(widget):
     return [x.value for x in below(widget) if isinstance(x, w.HTML)]
 
 
-def upload(name, content): return dict(name=name, type='image/jpeg', size=len(content), content=memoryview(content), last_modified=datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc))
+def upload(name, content):
+    then = datetime.datetime(2026, 1, 1, tzinfo=datetime.timezone.utc)
+    return dict(name=name, type='image/jpeg', size=len(content), content=memoryview(content), last_modified=then)
 
 
 def test_uploads_go_through_the_door_of_files(tmp_path):
@@ -289,8 +309,11 @@ def test_uploads_go_through_the_door_of_files(tmp_path):
     (files, pick), status = app.children[0].children, app.children[3]
     bomb = png(60_000, 60_000, 1, 0, b'')
     with patch('PIL.EpsImagePlugin.Ghostscript', side_effect=AssertionError('it was run')):
-        for name, content, says in (('cat.jpg', PROGRAM, 'cat.jpg cannot be read as an image (it is in none of the formats'), ('bomb.png', bomb, 'bomb.png cannot be read as an image (DecompressionBombError'),
-                                    ('cut.jpg', JPEG[:300], 'cut.jpg cannot be read as an image'), ('empty.png', b'', 'empty.png cannot be read as an image')):
+        for name, content, says in (
+            ('cat.jpg', PROGRAM, 'cat.jpg cannot be read as an image (it is in none of the formats'),
+            ('bomb.png', bomb, 'bomb.png cannot be read as an image (DecompressionBombError'),
+            ('cut.jpg', JPEG[:300], 'cut.jpg cannot be read as an image'),
+            ('empty.png', b'', 'empty.png cannot be read as an image')):
             files.value = [upload(name, content)]
             assert says in status.value and name not in pick.options
     files.value = [upload(HOSTILE, image.getvalue())]
@@ -302,7 +325,8 @@ def test_names_in_html_are_escaped():
     data = open_data('shapes', n_val=60).test
     data.images.classes = (HOSTILE,)*len(data.images.classes)
     app = explore_widget(model, data)
-    with patch('deepgp_fss.widgets.Explorer.solve', side_effect=ValueError(HOSTILE)): app.children[1].children[0].value = 1
+    with patch('deepgp_fss.widgets.Explorer.solve', side_effect=ValueError(HOSTILE)):
+        app.children[1].children[0].value = 1
     assert any('&lt;img' in page for page in pages(app)) and not [page for page in pages(app) if '<img' in page]
     page = browse_widget(Results({HOSTILE: model}, Episodes(data, 1, 96, train=False, length=1)))
     assert any('&lt;img' in text for text in pages(page)) and not [text for text in pages(page) if '<img' in text]

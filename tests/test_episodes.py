@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from layouts import make_voc
 
 from deepgp_fss.datasets import open_data
-from deepgp_fss.episodes import Augment, Episodes, as_tv, augment, batches, draw_episode, content_size, episode_loader, from_window, read_episodes, recolour, to_window, write_episodes
+from deepgp_fss.episodes import (Augment, Episodes, as_tv, augment, batches, content_size, draw_episode, episode_loader,
+                                 from_window, read_episodes, recolour, to_window, write_episodes)
 from deepgp_fss.base import BadFile
 from deepgp_fss.prepare import build_pascal
 
@@ -65,12 +66,15 @@ def coloured_square(h, w, top, left, side):
 @given(st.integers(60, 160), st.integers(60, 160), st.floats(0, 1), st.floats(0, 1), st.integers(0, 10**6))
 def test_image_and_mask_stay_together(h, w, a, b, seed):
     side = 30
-    image, mask = augment(*as_tv(*coloured_square(h, w, int(a*(h - side)), int(b*(w - side)), side)), 96, np.random.default_rng(seed))
+    square = coloured_square(h, w, int(a*(h - side)), int(b*(w - side)), side)
+    image, mask = augment(*as_tv(*square), 96, np.random.default_rng(seed))
     on, bright = mask == 1, image[0] > 127
-    assert image.shape == (3, 96, 96) and image.dtype == mask.dtype == torch.uint8 and set(mask.unique().tolist()) <= {0, 1, 255}
+    assert image.shape == (3, 96, 96) and image.dtype == mask.dtype == torch.uint8
+    assert set(mask.unique().tolist()) <= {0, 1, 255}
     edge = 4*on.sum().sqrt()  # blur and interpolation may disagree along the outline
     assert (on & ~bright).sum() <= edge and (bright & ~on & (mask != 255)).sum() <= edge
-    assert image[:, mask == 255].float().sum() <= 30*3*(mask == 255).sum()  # what does not count is black, but for interpolation
+    # what does not count is black, but for interpolation
+    assert image[:, mask == 255].float().sum() <= 30*3*(mask == 255).sum()
 
 
 @given(st.integers(0, 10**6))
@@ -83,14 +87,17 @@ def test_a_cut_keeps_most_of_the_object(seed):
 def test_without_chance_augmentation_is_fit():
     image, mask = coloured_square(50, 80, 10, 20, 25)
     still = Augment(scale=(1, 1), rotated=0, blur=0, mirror=0)
-    for a, b in zip(augment(*as_tv(image, mask), 64, np.random.default_rng(0), still), to_window(*as_tv(image, mask), 64)): assert torch.equal(a, b)
+    unchanged = augment(*as_tv(image, mask), 64, np.random.default_rng(0), still)
+    for a, b in zip(unchanged, to_window(*as_tv(image, mask), 64)):
+        assert torch.equal(a, b)
 
 
 def test_every_augmentation_happens():
     image, mask = coloured_square(64, 64, 5, 5, 20)
     for change in (dict(scale=(.9, .9)), dict(scale=(1.1, 1.1)), dict(rotated=1), dict(blur=1), dict(mirror=1)):
         how = Augment(**dict(scale=(1, 1), rotated=0, blur=0, mirror=0) | change)
-        assert not torch.equal(augment(*as_tv(image, mask), 64, np.random.default_rng(1), how)[0], to_window(*as_tv(image, mask), 64)[0]), change
+        changed = augment(*as_tv(image, mask), 64, np.random.default_rng(1), how)
+        assert not torch.equal(changed[0], to_window(*as_tv(image, mask), 64)[0]), change
 
 
 # ---- draws
@@ -110,7 +117,8 @@ def test_draws_keep_the_rules(fold, shuffle, shots, queries):
     for i in range(200):
         d = draw_episode(data, shots, 1, i, shuffle, queries)
         assert len({*d.supports, *d.queries}) == shots + queries == len(d.supports) + len(d.queries)
-        assert d.label in data.present[d.queries[0]] and all(j in data.lists[d.label] for j in (*d.supports, *d.queries[1:]))
+        assert d.label in data.present[d.queries[0]]
+        assert all(j in data.lists[d.label] for j in (*d.supports, *d.queries[1:]))
         if not shuffle: assert d.queries[0] == data.queries[i % len(data.queries)]
 
 
@@ -129,7 +137,8 @@ def test_seeds_and_shots_differ(fold):
 
 # ---- the same for everyone
 
-def fingerprint(episodes): return hashlib.sha256(b''.join(t.numpy().tobytes() for e in episodes for t in e[:7])).hexdigest()
+def fingerprint(episodes):
+    return hashlib.sha256(b''.join(t.numpy().tobytes() for e in episodes for t in e[:7])).hexdigest()
 
 
 def alone(fold, n=8, **kwargs): return [Episodes(fold.train, 2, 64, seed=7, length=n, **kwargs)[i] for i in range(n)]
@@ -145,7 +154,8 @@ def test_same_episodes_for_any_workers_and_batch(fold, workers, batch):
 
 
 def test_same_episodes_for_several_processes_and_after_a_resume(fold):
-    parts = [[split(b) for b in episode_loader(Episodes(fold.train, 2, 64, seed=7, length=8), 4, rank=r, world=2)] for r in (0, 1)]
+    episodes = Episodes(fold.train, 2, 64, seed=7, length=8)
+    parts = [[split(b) for b in episode_loader(episodes, 4, rank=r, world=2)] for r in (0, 1)]
     assert fingerprint(e for two in zip(*parts) for part in two for e in part) == fingerprint(alone(fold))
     resumed = episode_loader(Episodes(fold.train, 2, 64, seed=7, length=8), 2, start=2)
     assert fingerprint(e for b in resumed for e in split(b)) == fingerprint(alone(fold)[4:])
@@ -180,7 +190,8 @@ def test_processes_share_every_batch(length, batch, world, start):
 def test_evaluation_keeps_the_original_masks(fold):
     e = Episodes(fold.test, 1, 64, train=False)[0]
     d = draw_episode(fold.test, 1, 0, 0, shuffle=False)
-    assert np.array_equal(e.originals[0].numpy(), fold.test.images.mask(d.queries[0], d.label)) and e.originals[0].shape == (96, 96)
+    assert np.array_equal(e.originals[0].numpy(), fold.test.images.mask(d.queries[0], d.label))
+    assert e.originals[0].shape == (96, 96)
 
 
 def test_a_list_of_episodes_can_be_repeated(fold, tmp_path):
@@ -225,11 +236,15 @@ def test_a_broken_file_is_named_or_skipped_and_counted(broken):
 
 
 def test_too_few_images_is_said_before_anything_runs(fold):
-    with pytest.raises(BadFile, match='Use fewer shots, lower min_area, or leave such classes out'): Episodes(fold.test, 59, 64)
+    with pytest.raises(BadFile, match='Use fewer shots, lower min_area, or leave such classes out'):
+        Episodes(fold.test, 59, 64)
 
 
 def test_an_episode_is_recoloured_as_a_whole():
-    a, b = (torch.randint(0, 256, (n, 3, 8, 9), dtype=torch.uint8, generator=torch.Generator().manual_seed(n)) for n in (2, 3))
+    def noise(n):
+        chance = torch.Generator().manual_seed(n)
+        return torch.randint(0, 256, (n, 3, 8, 9), dtype=torch.uint8, generator=chance)
+    a, b = noise(2), noise(3)
     again = lambda seed: np.random.default_rng(seed)
     ways = set()
     for seed in range(400):
@@ -242,10 +257,12 @@ def test_an_episode_is_recoloured_as_a_whole():
 def test_recolouring_is_for_training_only_and_repeats():
     data = open_data('shapes', n_train=40, n_val=40, side=48).train
     how = Augment(scale=(1, 1), blur=0, mirror=0, rotated=0)
-    plain, coloured, again = (Episodes(data, 2, 48, length=8, how=h) for h in (how, how._replace(recolour=True), how._replace(recolour=True)))
+    recoloured = how._replace(recolour=True)
+    plain, coloured, again = (Episodes(data, 2, 48, length=8, how=h) for h in (how, recoloured, recoloured))
     changed = 0
     for i in range(8):
-        assert torch.equal(plain[i].support_masks, coloured[i].support_masks) and torch.equal(coloured[i].query_images, again[i].query_images)
+        assert torch.equal(plain[i].support_masks, coloured[i].support_masks)
+        assert torch.equal(coloured[i].query_images, again[i].query_images)
         changed += not torch.equal(plain[i].query_images, coloured[i].query_images)
     assert changed >= 6
     still = Episodes(data, 2, 48, length=1, train=False, how=how._replace(recolour=True))[0]

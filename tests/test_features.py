@@ -1,4 +1,4 @@
-"The cache of features: the same numbers as without it, whatever is killed, cut or changed"
+"The cache of features: the same numbers as without it, whatever is killed, truncated or changed"
 import json
 import os
 import signal
@@ -21,7 +21,8 @@ from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
 from deepgp_fss.training import make_config, read_log, train
 
 SMALL = dict(name='shapes', n_train=40, n_val=40, side=48)
-SETTINGS = dict(iterations=8, batch=4, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16, freeze_backbone=True, augment=False)
+SETTINGS = dict(iterations=8, batch=4, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16,
+                freeze_backbone=True, augment=False)
 
 
 def frozen(**settings): return make_config('shapes', SMALL, 'random', **SETTINGS | settings)
@@ -33,18 +34,23 @@ def frozen(**settings): return make_config('shapes', SMALL, 'random', **SETTINGS
 def test_encoded_images_give_the_same_scores(config):
     model, (s, q) = DeepGPNet(config).eval(), (torch.rand(2, k, 3, 64, 64) for k in (3, 2))
     masks = (torch.rand(2, 3, 64, 64) > .5).long()
-    def encoded(x, deep=None): return Encoded([m.unflatten(0, x.shape[:2]) for m in model.encoder.trunk(x.flatten(0, 1))][:deep], x.shape[-2:])
-    with torch.no_grad(): torch.testing.assert_close(model(encoded(s, len(config.scales)), masks, encoded(q)), model(s, masks, q))
+    def encoded(x, deep=None):
+        return Encoded([m.unflatten(0, x.shape[:2]) for m in model.encoder.trunk(x.flatten(0, 1))][:deep], x.shape[-2:])
+    with torch.no_grad():
+        torch.testing.assert_close(model(encoded(s, len(config.scales)), masks, encoded(q)), model(s, masks, q))
 
 
 def test_bytes_and_floats_are_the_same_images():
-    model, images = DeepGPNet(ModelConfig('small', 16, (8,), encoding_dim=8, decoder_width=16)).eval(), torch.randint(0, 256, (1, 3, 3, 48, 48), dtype=torch.uint8)
-    with torch.no_grad(): a, b = (model(x[:, 1:], torch.ones(1, 2, 48, 48), x[:, 0]) for x in (images, images.float()/255))
+    model = DeepGPNet(ModelConfig('small', 16, (8,), encoding_dim=8, decoder_width=16)).eval()
+    images = torch.randint(0, 256, (1, 3, 3, 48, 48), dtype=torch.uint8)
+    with torch.no_grad():
+        a, b = (model(x[:, 1:], torch.ones(1, 2, 48, 48), x[:, 0]) for x in (images, images.float()/255))
     assert torch.equal(a, b)
 
 
 def test_training_on_kept_features_follows_training_on_images(tmp_path):
-    runs = [train(frozen(cache=c), tmp_path/str(c), picture_every=4, progress=False, cpu=True, features=dict(folder=tmp_path/'features')) for c in (False, True)]
+    how = dict(picture_every=4, progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
+    runs = [train(frozen(cache=c), tmp_path/str(c), **how) for c in (False, True)]
     a, b = ([row['loss'] for row in read_log(run.parent/'log.csv')] for run in runs)
     np.testing.assert_allclose(a, b, rtol=5e-3)
     assert a != b  # otherwise the cache was not used: it holds half precision
@@ -52,22 +58,24 @@ def test_training_on_kept_features_follows_training_on_images(tmp_path):
 
 
 def test_resumed_to_the_bit_even_if_the_cache_was_deleted(tmp_path, monkeypatch):
-    def run(name, **more): return train(frozen(cache=True), tmp_path/name, progress=False, cpu=True, features=dict(folder=tmp_path/'features'), **more)
+    def run(name, **more):
+        features = dict(folder=tmp_path/'features')
+        return train(frozen(cache=True), tmp_path/name, progress=False, cpu=True, features=features, **more)
     whole, step, calls = load_checkpoint(run('whole')).state_dict(), training.forward_backward, []
-    def cut(*args):
+    def interrupted(*args):
         calls.append(1)
-        if len(calls) == 6: raise RuntimeError('cut')
+        if len(calls) == 6: raise RuntimeError('interrupted')
         return step(*args)
-    monkeypatch.setattr(training, 'forward_backward', cut)
-    with pytest.raises(RuntimeError, match='cut'): run('cut', checkpoint_every=2)
+    monkeypatch.setattr(training, 'forward_backward', interrupted)
+    with pytest.raises(RuntimeError, match='interrupted'): run('interrupted', checkpoint_every=2)
     for f in (tmp_path/'features').glob('*/*'): f.unlink()
-    again = load_checkpoint(run('cut', resume=True)).state_dict()
+    again = load_checkpoint(run('interrupted', resume=True)).state_dict()
     assert len(calls) == 6 + 4  # steps 4 to 7 are done after the interruption
     assert all(torch.equal(a, b) for a, b in zip(whole.values(), again.values(), strict=True))
 
 
 def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
-    "The second waits while the first reserves its files; before, it cut them off under the hands of the first"
+    "The second waits while the first reserves its files; before, it truncated those that the first was filling"
     script = """if True:
         import sys, time
         from deepgp_fss import features
@@ -82,7 +90,9 @@ def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
         cache = features.FeatureCache(encoder, data, 48, sys.argv[1])
         features.fill(cache, encoder, data, progress=False)
         cache.read([int(data.lists[data.classes[0]][0])])"""
-    runs = [subprocess.Popen([sys.executable, '-c', script, tmp_path/'features'], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(2)]
+    pipes = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.PIPE)
+    words = [sys.executable, '-c', script, tmp_path/'features']
+    runs = [subprocess.Popen(words, text=True, **pipes) for _ in range(2)]
     for run in runs: assert run.stdout.readline() == 'ready\n', run.stderr.read()
     for run in runs: run.stdin.write('go\n'); run.stdin.flush()
     said = [run.communicate(timeout=900) for run in runs]
@@ -93,7 +103,9 @@ def test_two_runs_that_want_the_same_features_at_the_same_time(tmp_path):
 
 def test_stopped_while_features_are_computed(tmp_path, monkeypatch):
     "Filling may take long: a request to stop is heard after a few images, and what was computed is not computed again"
-    def run(**more): return train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=dict(folder=tmp_path/'features'), **more)
+    def run(**more):
+        features = dict(folder=tmp_path/'features')
+        return train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=features, **more)
     window, seen = features._window, []
     def stop_at_third(*args):
         seen.append(args[1])
@@ -119,7 +131,8 @@ def test_workers_read_it(tmp_path):
     data, encoder = open_data(**SMALL).train, SmallEncoder(16)
     cache = FeatureCache(encoder, data, 48, tmp_path)
     fill(cache, encoder, data, progress=False)
-    here, there = ([e.query_images.maps[-1] for e in episode_loader(Episodes(data, 1, 48, length=6, how=None, features=cache), 2, w)] for w in (0, 2))
+    episodes = Episodes(data, 1, 48, length=6, how=None, features=cache)
+    here, there = ([e.query_images.maps[-1] for e in episode_loader(episodes, 2, w)] for w in (0, 2))
     assert all(torch.equal(a, b) for a, b in zip(here, there, strict=True))
 
 
@@ -133,7 +146,8 @@ def test_every_change_gives_another_key(tmp_path):
     normalised = ResNetEncoder('resnet18', 8)
     normalised.load_state_dict(encoder.state_dict())
     normalised.normalise.mean[0] = .5
-    assert len({path(), path(other), path(normalised), path(size=48), path(d=open_data(**SMALL | dict(n_train=41)).train)}) == 5
+    more = open_data(**SMALL | dict(n_train=41)).train
+    assert len({path(), path(other), path(normalised), path(size=48), path(d=more)}) == 5
 
 
 @pytest.fixture
@@ -144,7 +158,8 @@ def folder(tmp_path):
         (tmp_path/'data'/c).mkdir(parents=True)
         for i in range(4):
             Image.fromarray(rng.integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(tmp_path/f'data/{c}/{i}.jpg')
-            Image.fromarray(np.pad(np.full((58, 80), 255, np.uint8), ((1, 1), (0, 0)))).save(tmp_path/f'data/{c}/{i}.png')
+            mask = np.pad(np.full((58, 80), 255, np.uint8), ((1, 1), (0, 0)))
+            Image.fromarray(mask).save(tmp_path/f'data/{c}/{i}.png')
     return tmp_path/'data'
 
 
@@ -156,20 +171,23 @@ def test_a_broken_file(folder, tmp_path):
     assert fill(cache, encoder, data, skip_broken=True, progress=False) == 3
     episodes = Episodes(data, 1, 48, length=20, how=None, skip_broken=True, features=cache)
     assert sum(int(e.skipped) for e in episodes) > 0
-    with pytest.raises(BadFile, match='no kept features'): list(Episodes(data, 1, 48, length=20, how=None, features=cache))
+    with pytest.raises(BadFile, match='no kept features'):
+        list(Episodes(data, 1, 48, length=20, how=None, features=cache))
 
 
 def test_a_changed_photograph_is_seen(folder, tmp_path):
     encoder, paths = SmallEncoder(16), []
     for shade in (10, 200):
         Image.new('RGB', (80, 60), (shade,)*3).save(folder/'cat/1.jpg')
-        paths.append(FeatureCache(encoder, open_data('folder', folder, test_classes=['dog'], min_area=10).train, 48, tmp_path, create=False).path)
+        data = open_data('folder', folder, test_classes=['dog'], min_area=10).train
+        paths.append(FeatureCache(encoder, data, 48, tmp_path, create=False).path)
     assert paths[0] != paths[1]
 
 
 def test_no_room(tmp_path, monkeypatch):
     data, encoder = open_data(**SMALL).train, SmallEncoder(16)
-    with pytest.raises(BadFile, match='more than the limit of 1e-05 GB'): FeatureCache(encoder, data, 48, tmp_path, limit=1e-5)
+    with pytest.raises(BadFile, match='more than the limit of 1e-05 GB'):
+        FeatureCache(encoder, data, 48, tmp_path, limit=1e-5)
     def full(path, size): Path(path).touch(); raise OSError(28, 'No space left on device')
     monkeypatch.setattr('deepgp_fss.features.reserve', full)
     with pytest.raises(BadFile, match='no room for .*No space left'): FeatureCache(encoder, data, 48, tmp_path)
@@ -177,9 +195,11 @@ def test_no_room(tmp_path, monkeypatch):
 
 
 def test_evaluation_on_kept_features(tmp_path):
-    model = train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
+    how = dict(progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
+    model = train(frozen(cache=True), tmp_path/'run', **how)
     def scores(*more):
-        subprocess.run([Path(sys.executable).parent/'deepgp_eval', model.parent, '--episodes', '12', '--cpu', '--out', tmp_path/f'eval{len(more)}', *more], check=True, capture_output=True)
+        command = Path(sys.executable).parent/'deepgp_eval', model.parent, '--episodes', '12', '--cpu'
+        subprocess.run([*command, '--out', tmp_path/f'eval{len(more)}', *more], check=True, capture_output=True)
         return json.loads(next((tmp_path/f'eval{len(more)}').rglob('result.json')).read_text())
     a, b = scores(), scores('--cache', '--cache_dir', tmp_path/'features')
     assert abs(a['miou'] - b['miou']) < .01 and a['episodes'] == b['episodes'] == 12

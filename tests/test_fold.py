@@ -1,4 +1,4 @@
-"Folding batch norm changes nothing but rounding, in our models, in those of timm, and in blocks that look like ours and are not"
+"Folding batch norm changes nothing but rounding: in our models, those of timm, and blocks that only look like ours"
 import copy
 
 import pytest
@@ -33,9 +33,10 @@ def folded(module):
 def close(a, b): assert (a - b).abs().max() <= 1e-4*b.abs().max(), (a - b).abs().max()/b.abs().max()
 
 
-FAMILIES = ('efficientnet_b0', 'mobilenetv2_050', 'mobilenetv3_small_050', 'ghostnet_050', 'regnety_002', 'resnet10t', 'resnext26ts', 'densenet121',
-            'convnext_atto', 'vgg11_bn', 'rexnet_100', 'hrnet_w18_small', 'tf_efficientnet_lite0', 'repghostnet_050', 'selecsls42', 'starnet_s1',
-            'vit_tiny_patch16_224', 'vit_small_patch14_dinov2')
+FAMILIES = ('efficientnet_b0', 'mobilenetv2_050', 'mobilenetv3_small_050', 'ghostnet_050', 'regnety_002', 'resnet10t',
+            'resnext26ts', 'densenet121', 'convnext_atto', 'vgg11_bn', 'rexnet_100', 'hrnet_w18_small',
+            'tf_efficientnet_lite0', 'repghostnet_050', 'selecsls42', 'starnet_s1', 'vit_tiny_patch16_224',
+            'vit_small_patch14_dinov2')
 
 
 @pytest.mark.parametrize('name', FAMILIES)
@@ -53,12 +54,15 @@ def test_a_whole_model_on_timm(name):
     "It was a KeyError: 'conv1'"
     pytest.importorskip('timm')
     torch.manual_seed(0)
-    model = lively(DeepGPNet(ModelConfig(backbone=f'timm:{name}', scales=(32,), dim=16, encoding_dim=8, decoder_width=16)))
-    images, masks, query = torch.rand(1, 2, 3, 64, 64), (torch.rand(1, 2, 64, 64) > .5).long(), torch.rand(1, 3, 64, 64)
-    with torch.no_grad(): torch.testing.assert_close(for_prediction(model)(images, masks, query), model(images, masks, query), atol=1e-3, rtol=1e-3)
+    config = ModelConfig(backbone=f'timm:{name}', scales=(32,), dim=16, encoding_dim=8, decoder_width=16)
+    model = lively(DeepGPNet(config))
+    episode = torch.rand(1, 2, 3, 64, 64), (torch.rand(1, 2, 64, 64) > .5).long(), torch.rand(1, 3, 64, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(for_prediction(model)(*episode), model(*episode), atol=1e-3, rtol=1e-3)
 
 
-@pytest.mark.parametrize('config', [dict(backbone='resnet18', scales=(16,)), dict(backbone='resnet50', scales=(32, 16)), dict(backbone='small', scales=(8,))])
+@pytest.mark.parametrize('config', [dict(backbone='resnet18', scales=(16,)), dict(backbone='resnet50', scales=(32, 16)),
+                                    dict(backbone='small', scales=(8,))])
 def test_ours_are_folded_whole(config):
     model = lively(DeepGPNet(ModelConfig(**config, dim=16, encoding_dim=8, decoder_width=16)))
     fast = folded(model)
@@ -99,10 +103,14 @@ def repeated_norm():
     return nn.Sequential(nn.Conv2d(3, 3, 1), bn, nn.Conv2d(3, 3, 1), bn)
 
 
-STRANGE = dict(between=Between, peek=lambda: Peek(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)), standardised=lambda: nn.Sequential(Standardised(3, 4, 3), nn.BatchNorm2d(4)),
-               active=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), Active(4)), shared=shared, repeated_norm=repeated_norm,
-               transposed=lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)), sync=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.SyncBatchNorm(4)),
-               no_statistics=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))
+STRANGE = dict(
+    between=Between, shared=shared, repeated_norm=repeated_norm,
+    peek=lambda: Peek(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)),
+    standardised=lambda: nn.Sequential(Standardised(3, 4, 3), nn.BatchNorm2d(4)),
+    active=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), Active(4)),
+    transposed=lambda: nn.Sequential(nn.ConvTranspose2d(3, 4, 3), nn.BatchNorm2d(4)),
+    sync=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.SyncBatchNorm(4)),
+    no_statistics=lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4, track_running_stats=False)))
 
 
 @pytest.mark.parametrize('name', STRANGE)
@@ -125,7 +133,8 @@ def test_a_convolution_that_a_hook_watches_stays():
 def test_plain_neighbours_are_folded_without_a_bias_or_a_scale():
     for bias in (True, False):
         for affine in (True, False):
-            model, x = lively(nn.Sequential(nn.Conv2d(3, 4, 3, groups=1, bias=bias), nn.BatchNorm2d(4, affine=affine))), torch.rand(1, 3, 9, 9)
+            convolution, norm = nn.Conv2d(3, 4, 3, groups=1, bias=bias), nn.BatchNorm2d(4, affine=affine)
+            model, x = lively(nn.Sequential(convolution, norm)), torch.rand(1, 3, 9, 9)
             fast = folded(model)
             with torch.no_grad(): close(fast(x), model(x))
             assert norms(fast) == 0

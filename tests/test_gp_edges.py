@@ -1,4 +1,4 @@
-"The GP at its edges: nothing to compute, wrong selections, threads, backward passes through the past, devices without float64"
+"The GP at its edges: nothing to compute, wrong selections, threads, old posteriors, devices without float64"
 import contextlib
 import copy
 import pickle
@@ -15,7 +15,8 @@ from deepgp_fss.gp import GaussianProcess, has_float64
 from deepgp_fss.kernels import Linear, RationalQuadratic, SquaredExponential
 from deepgp_fss.learners import GPLearner
 
-KERNELS = dict(se=SquaredExponential, rq=lambda: RationalQuadratic(alpha=2.), linear=Linear, sum=lambda: Linear() + SquaredExponential())
+KERNELS = dict(se=SquaredExponential, rq=lambda: RationalQuadratic(alpha=2.), linear=Linear,
+               sum=lambda: Linear() + SquaredExponential())
 
 
 def problem(S=25, Q=12, D=4, E=3, batch=(), seed=0, dtype=torch.float64):
@@ -31,20 +32,24 @@ def close(a, b, atol=1e-9): torch.testing.assert_close(a, b, atol=atol, rtol=0)
 @pytest.mark.parametrize('grad', [False, True])
 @pytest.mark.parametrize('max_points', [None, 3])
 @pytest.mark.parametrize('kernel', ['se', 'sum'])
-@pytest.mark.parametrize('batch, Q, E', [((0,), 6, 2), ((2, 0), 6, 2), ((), 0, 2), ((2,), 0, 2), ((), 6, 0), ((0,), 0, 0)])
+@pytest.mark.parametrize('batch, Q, E',
+                         [((0,), 6, 2), ((2, 0), 6, 2), ((), 0, 2), ((2,), 0, 2), ((), 6, 0), ((0,), 0, 0)])
 def test_empty_in_empty_out(batch, Q, E, kernel, max_points, grad):
     "No episodes, no query points, no outputs: every answer has its shape and a gradient"
     x, y, q = (t.requires_grad_(grad) for t in problem(5, Q, 3, E, batch, dtype=torch.float32))
     first = GaussianProcess(KERNELS[kernel](), max_points=max_points).prepare(x, y)
     for post in (first, first.extend(x[..., :2, :] + 1, y[..., :2, :]), first.drop([0])):
-        answers = (post.mean(q), post.variance(q), post.covariance(q), post.window(q, (2, 3)), *post.predict(q), *post.predict(q, 'window', (2, 3)))
+        answers = (post.mean(q), post.variance(q), post.covariance(q), post.window(q, (2, 3)),
+                   *post.predict(q), *post.predict(q, 'window', (2, 3)))
         shapes = [(Q, E), (Q,), (Q, Q), (Q, 25), (Q, E), (Q,), (Q, E), (Q, 25)]
         if max_points is None:
             answers, S = (*answers, *post.leave_out(1), *post.leave_out(torch.arange(len(post))//2)), len(post)
             shapes += [(S, E), (S,)]*2
         assert [tuple(a.shape) for a in answers] == [(*batch, *s) for s in shapes]
         assert all(a.isfinite().all() for a in answers)
-        if grad: torch.autograd.grad(sum(a.sum() for a in answers), (x, y, q), retain_graph=True, materialize_grads=True)
+        if grad:
+            total = sum(a.sum() for a in answers)
+            torch.autograd.grad(total, (x, y, q), retain_graph=True, materialize_grads=True)
 
 
 def test_no_features_and_no_support_get_a_sentence():
@@ -52,9 +57,10 @@ def test_no_features_and_no_support_get_a_sentence():
     for k in KERNELS.values():
         with pytest.raises(ValueError, match='x has no features'): k()(x[:, :0])
         with pytest.raises(ValueError, match='x_s has no features'): GaussianProcess(k()).prepare(x[:, :0], y)
-    with pytest.raises(ValueError, match='x_q'): GaussianProcess(SquaredExponential()).prepare(x, y).mean(q[:, :0])
-    with pytest.raises(ValueError, match='support set is empty'): GaussianProcess(SquaredExponential()).prepare(x[:0], y[:0])
-    with pytest.raises(ValueError, match='support set is empty'): GaussianProcess(SquaredExponential()).prepare(x, y).extend(x[:0], y[:0])
+    gp = GaussianProcess(SquaredExponential())
+    with pytest.raises(ValueError, match='x_q'): gp.prepare(x, y).mean(q[:, :0])
+    with pytest.raises(ValueError, match='support set is empty'): gp.prepare(x[:0], y[:0])
+    with pytest.raises(ValueError, match='support set is empty'): gp.prepare(x, y).extend(x[:0], y[:0])
 
 
 # ---- wrong selections
@@ -62,13 +68,17 @@ def test_no_features_and_no_support_get_a_sentence():
 def test_drop_refuses_what_is_not_there():
     x, y, q = problem(5)
     post = GaussianProcess(SquaredExponential()).prepare(x, y)
-    for match, points in {'numbered from 0 to 4.*5 to 5 do not fit': [5], '-6 to -6': torch.tensor([-6]), '0 to 9': [0, 9], '7 to 7': 7,
-                          r'has shape \(5,\), but this one has \(4,\)': torch.ones(4, dtype=torch.bool), r'this one has \(6,\)': [True]*6,
-                          'by whole numbers, not by torch.float32': [1.], 'keep at least one': list(range(5))}.items():
+    for match, points in {
+        'numbered from 0 to 4.*5 to 5 do not fit': [5], '-6 to -6': torch.tensor([-6]), '0 to 9': [0, 9], '7 to 7': 7,
+        r'has shape \(5,\), but this one has \(4,\)': torch.ones(4, dtype=torch.bool), r'this one has \(6,\)': [True]*6,
+        'by whole numbers, not by torch.float32': [1.], 'keep at least one': list(range(5)),
+    }.items():
         with pytest.raises(ValueError, match=match): post.drop(points)
-    for nothing in ([], slice(2, 2), slice(9, 12), torch.zeros(5, dtype=torch.bool), torch.tensor([], dtype=torch.long)): assert post.drop(nothing) is post
+    no_points = torch.zeros(5, dtype=torch.bool), torch.tensor([], dtype=torch.long)
+    for nothing in ([], slice(2, 2), slice(9, 12), *no_points): assert post.drop(nothing) is post
     kept = GaussianProcess(SquaredExponential()).prepare(x[[0, 2, 4]], y[[0, 2, 4]])
-    for same in ([1, 3], [-4, -2], slice(1, 5, 2), slice(3, None, -2), torch.tensor([3, 1, 3], dtype=torch.uint8), (False, True, False, True, False)):
+    tensor = torch.tensor([3, 1, 3], dtype=torch.uint8)
+    for same in ([1, 3], [-4, -2], slice(1, 5, 2), slice(3, None, -2), tensor, (False, True, False, True, False)):
         close(post.drop(same).mean(q), kept.mean(q))
     close(post.drop(-1).mean(q), post.drop([4]).mean(q))
 
@@ -116,7 +126,9 @@ def test_backward_through_the_posterior_that_was_extended(wanted):
     "The rows that `extend` writes are none of those that a backward pass through an older posterior reads"
     gp, (x, y, q) = GaussianProcess(SquaredExponential()), problem(60)
     leaf = dict(support=x, encodings=y, query=q)[wanted].requires_grad_()
-    def loss(post): return (post.mean(q)**2).sum() + (post.variance(q)**2).sum() if wanted != 'encodings' else (post.mean(q)**2).sum()
+    def loss(post):
+        of_mean = (post.mean(q)**2).sum()
+        return of_mean if wanted == 'encodings' else of_mean + (post.variance(q)**2).sum()
     first = gp.prepare(x[:40], y[:40])
     for n in (42, 45): first = first.extend(x[len(first):n], y[len(first):n])  # room is left after these
     expected, = torch.autograd.grad(loss(first), leaf, retain_graph=True)
@@ -138,7 +150,8 @@ def test_rooms_and_inference_mode():
     for post in (fresh, outside):
         leaf = q.clone().requires_grad_()
         assert torch.autograd.grad(post.mean(leaf).sum(), leaf)[0].abs().sum() > 0
-    for twin in (copy.deepcopy(outside), pickle.loads(pickle.dumps(outside))): close(twin.extend(x[45:], y[45:]).mean(q), gp.prepare(x, y).mean(q))
+    for twin in (copy.deepcopy(outside), pickle.loads(pickle.dumps(outside))):
+        close(twin.extend(x[45:], y[45:]).mean(q), gp.prepare(x, y).mean(q))
 
 
 # ---- devices without float64
@@ -147,9 +160,9 @@ def test_rooms_and_inference_mode():
 def no_float64(monkeypatch):
     "As if this device had no float64; what needs it goes to the CPU, and says so"
     monkeypatch.setattr(gp_module, 'has_float64', lambda device: False)
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
     yield
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
 
 
 def test_a_device_without_autocast_has_none_to_switch_off(monkeypatch):
@@ -174,8 +187,9 @@ class Shaky(SquaredExponential):
 def test_float64_elsewhere_gives_the_same_and_says_it_once(no_float64, case):
     x, y, q = problem(40, 12, 4, 2, (2,), dtype=torch.float32)
     strata = (torch.arange(40) % 4 == 0).expand(2, 40) if 'strata' in case else None
-    make = lambda: GaussianProcess(Shaky() if case == 'float32 fails' else SquaredExponential(), 1e-9 if case == 'tiny noise' else .01,
-                                   20 if 'max_points' in case else None)
+    def make():
+        kernel = Shaky() if case == 'float32 fails' else SquaredExponential()
+        return GaussianProcess(kernel, 1e-9 if case == 'tiny noise' else .01, 20 if 'max_points' in case else None)
     with pytest.MonkeyPatch.context() as own:
         own.setattr(gp_module, 'has_float64', lambda device: True)
         expected = make().prepare(x, y, strata).predict(q)
@@ -195,20 +209,23 @@ class NoFloat64OffTheCPU(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **kwargs or {})
         for t in out if isinstance(out, (tuple, list)) else [out]:
-            assert not isinstance(t, torch.Tensor) or t.dtype != torch.float64 or t.device.type == 'cpu', f'{func} makes float64 on {t.device}'
+            float64 = isinstance(t, torch.Tensor) and t.dtype == torch.float64
+            assert not float64 or t.device.type == 'cpu', f'{func} makes float64 on {t.device}'
         return out
 
 
 def put(module, device):
     "Parameters of `module` as empty ones on `device`: `module.to` would ask for a real one"
-    for m in module.modules(): m._parameters = {k: torch.nn.Parameter(torch.empty(p.shape, device=device)) for k, p in m._parameters.items()}
+    put_one = lambda p: torch.nn.Parameter(torch.empty(p.shape, device=device))
+    for m in module.modules(): m._parameters = {name: put_one(p) for name, p in m._parameters.items()}
     return module
 
 
 @pytest.mark.parametrize('max_points', [None, 4])
 @pytest.mark.parametrize('fine', [False, True])
 def test_devices_and_types_where_there_is_no_float64(monkeypatch, fine, max_points):
-    "No such GPU is here, but PyTorch can follow devices and types of one without numbers ('lazy' stands for it), and refuses to mix them"
+    """No such GPU is here, but PyTorch can follow devices and types of one without numbers ('lazy' stands for it), and
+    refuses to mix them"""
     fake, nothing = pytest.importorskip('torch._subclasses.fake_tensor'), lambda *_: contextlib.nullcontext()
     for module in (gp_module, kernels_module): monkeypatch.setattr(module, 'no_autocast', nothing)
     monkeypatch.setattr(gp_module, 'has_float64', lambda device: device.type == 'cpu')
@@ -217,22 +234,25 @@ def test_devices_and_types_where_there_is_no_float64(monkeypatch, fine, max_poin
     monkeypatch.setattr(gp_module, 'factorise', lambda make: torch.linalg.cholesky_ex(make())[0])
     monkeypatch.setattr(gp_module, 'choose_points', lambda kernel, x, n, strata=None: torch.arange(n, device=x.device))
     monkeypatch.setattr(gp_module, '_cached_index', gp_module.window_index)
-    gp_module._say_on_the_cpu.cache_clear()
+    gp_module._warn_no_float64.cache_clear()
     try:
         with fake.FakeTensorMode(): torch.empty(1, device='lazy').to('cpu')
     except Exception as e: pytest.skip(f'this PyTorch does not know the device: {e}')
     with warnings.catch_warnings(), fake.FakeTensorMode(), NoFloat64OffTheCPU():
         warnings.simplefilter('ignore')
-        gp = put(GaussianProcess(RationalQuadratic(learn=True) + Linear(learn=True), max_points=max_points, learn_noise=True), 'lazy')
+        kernel = RationalQuadratic(learn=True) + Linear(learn=True)
+        gp = put(GaussianProcess(kernel, max_points=max_points, learn_noise=True), 'lazy')
         x, y, q = (torch.empty(2, n, d, device='lazy', requires_grad=True) for n, d in ((8, 3), (8, 2), (6, 3)))
         post = gp.prepare(x, y, torch.zeros(8, device='lazy'))
         assert (post.device.type, post.dtype) == (('cpu', torch.float64) if fine else ('lazy', torch.float32))
         post = post.extend(x[:, :2], y[:, :2])
         answers = [*post.predict(q, 'window', (2, 3)), post.covariance(q), post.mean(q.half())]
         if max_points is None: answers += post.leave_out(2)
-        assert {t.device.type for t in answers} == {'lazy'} and {t.dtype for t in answers} == {torch.float32, torch.float16}
+        assert {t.device.type for t in answers} == {'lazy'}
+        assert {t.dtype for t in answers} == {torch.float32, torch.float16}
         leaves = [x, y, q, *gp.parameters()]
-        for t, g in zip(leaves, torch.autograd.grad(sum(a.float().sum() for a in answers), leaves)): assert (g.device, g.dtype) == (t.device, t.dtype)
+        gradients = torch.autograd.grad(sum(a.float().sum() for a in answers), leaves)
+        for t, g in zip(leaves, gradients): assert (g.device, g.dtype) == (t.device, t.dtype)
 
 
 def test_gradients_reach_learnt_hyperparameters_through_a_moved_kernel():

@@ -62,7 +62,8 @@ def test_the_same_masks_under_other_names(data):
     "Two photographs exchange their names, and so their masks"
     images = folder_set(data)
     images.areas
-    turned = ImageSet([Item(images.items[11 - i].name, *images.items[i][1:]) for i in range(12)], images.classes, images.title, images.index_file)
+    backwards = [Item(images.items[11 - i].name, *images.items[i][1:]) for i in range(12)]
+    turned = ImageSet(backwards, images.classes, images.title, images.index_file)
     assert read_index(turned) is None and turned.areas == images.areas
 
 
@@ -88,7 +89,8 @@ CHILD = """if True:
 
 def children(data, n=2):
     pipe = subprocess.PIPE
-    runs = [subprocess.Popen([sys.executable, '-c', CHILD, data], stdin=pipe, stdout=pipe, stderr=pipe, text=True) for _ in range(n)]
+    words, pipes = [sys.executable, '-c', CHILD, data], dict(stdin=pipe, stdout=pipe, stderr=pipe)
+    runs = [subprocess.Popen(words, text=True, **pipes) for _ in range(n)]
     for run in runs: assert run.stdout.readline() == 'ready\n', run.stderr.read()
     for run in runs: run.stdin.write('go\n'); run.stdin.flush()
     return runs
@@ -121,7 +123,8 @@ def test_killed_in_the_middle_the_next_one_goes_on_and_clears_up(data, monkeypat
     for i in range(12, n):
         for name in ('masks/{:03}.png', 'images/{:03}.jpg'): os.link(data/name.format(i % 12), data/name.format(i))
     script = CHILD.replace('== 12', f'== {n}').replace('time.sleep(.02)', f'i < {stuck} or time.sleep(600)')
-    run = subprocess.Popen([sys.executable, '-c', script, data], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    run = subprocess.Popen([sys.executable, '-c', script, data], text=True,
+                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     run.stdin.write('go\n'); run.stdin.flush()
     for _ in range(1 + stuck): assert run.stdout.readline()  # 'ready', and one line for each mask
     run.kill(); run.wait()
@@ -138,7 +141,8 @@ def test_the_cache_keeps_similar_paths_apart(tmp_path, monkeypatch):
     monkeypatch.setenv('DEEPGP_FSS_CACHE', str(tmp_path/'cache'))
     def places(*parts):
         item = Item('x', tmp_path/'x.jpg', tmp_path/'x.png')
-        return datasets._index_places(ImageSet([item], ('c',), 'a set', tmp_path.joinpath(*parts)/'deepgp_index/index.txt'))[1]
+        index_file = tmp_path.joinpath(*parts)/'deepgp_index/index.txt'
+        return datasets._index_places(ImageSet([item], ('c',), 'a set', index_file))[1]
     names = {places('a_b', 'c'), places('a', 'b_c'), places('a', 'b', 'c'), places(*['x'*60]*6)}
     assert len(names) == 4 and max(len(p.name) for p in names) < 100
 

@@ -41,9 +41,9 @@ def test_few_photographs_are_held_at_a_time(tmp_path, monkeypatch, batch):
         most[kind] = max(most[kind], len(alive[kind]))
         return thing
     def read(path, read=folders.as_image): return watch('photographs', read(path).view(Kept))
-    def many(*args, many=segmenter.predict_many, **how): return (watch('predictions', p) for p in many(*args, **how))
+    def batch_of(images, predict=segmenter.predict_batch): return (watch('predictions', p) for p in predict(images))
     monkeypatch.setattr(folders, 'as_image', read)
-    monkeypatch.setattr(segmenter, 'predict_many', many)
+    monkeypatch.setattr(segmenter, 'predict_batch', batch_of)
     monkeypatch.setattr(Prediction, '__hash__', object.__hash__)
     photographs = sorted(tmp_path.glob('*.jpg'))
     summary = folders.segment_files(segmenter, photographs, tmp_path/'out', batch=batch, progress=False)

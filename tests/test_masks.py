@@ -14,9 +14,10 @@ from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile
 from deepgp_fss.files import MaskRule, count_labels, count_mask, read_labels, read_mask
 from deepgp_fss.folders import check_out
+from deepgp_fss.inputs import as_mask
 from deepgp_fss.model import DeepGPNet, ModelConfig
 from deepgp_fss.prepare import check_data
-from deepgp_fss.segmenter import FewShotSegmenter, as_mask
+from deepgp_fss.segmenter import FewShotSegmenter
 from deepgp_fss.widgets import Workbench
 
 H, W = 40, 48
@@ -42,7 +43,8 @@ def indexed(values, *colours):
 def voc_palette(): return [(i, 255 - i//2, 3*i % 256) for i in range(256)]
 
 
-def with_alpha(colours, alpha): return Image.fromarray(np.dstack([np.broadcast_to(colours, (H, W, 3)), alpha]).astype(np.uint8))
+def with_alpha(colours, alpha):
+    return Image.fromarray(np.dstack([np.broadcast_to(colours, (H, W, 3)), alpha]).astype(np.uint8))
 
 
 def jpeg(path): grey(255*OBJECT).resize((W, H)).rotate(20).save(path, 'JPEG', quality=70)
@@ -76,10 +78,11 @@ MEANS = dict(
     alpha_over_hidden_colours=(with_alpha(np.where(BOX[..., None], 30, PIXELS), 255*OBJECT), {}, OBJECT),
     alpha_everywhere=(grey(BORDERED).convert('RGBA'), {}, BORDERED),
     alpha_and_grey=(grey(BORDERED).convert('LA'), {}, BORDERED),
-    soft_alpha_cut=(with_alpha((0, 0, 0), np.where(BOX, 255, 90*EDGE)), dict(threshold=128), OBJECT),
-    soft_cut=(grey(np.where(BOX, 255, 128*EDGE)), dict(threshold=129), OBJECT),
+    soft_alpha_threshold=(with_alpha((0, 0, 0), np.where(BOX, 255, 90*EDGE)), dict(threshold=128), OBJECT),
+    soft_threshold=(grey(np.where(BOX, 255, 128*EDGE)), dict(threshold=129), OBJECT),
     soft_cut_lower=(grey(np.where(BOX, 255, 128*EDGE)), dict(threshold=128), BOX | EDGE),
-    coloured_cut=(Image.fromarray(np.where(BOX[..., None], (0, 250, 0), 0).astype(np.uint8)), dict(threshold=100), OBJECT),
+    coloured_threshold=(Image.fromarray(np.where(BOX[..., None], (0, 250, 0), 0).astype(np.uint8)),
+                        dict(threshold=100), OBJECT),
     trimap=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(foreground=1, ignore=3), BORDERED),
     trimap_in_texts=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(foreground='1', ignore=['3']), BORDERED),
     trimap_border_too=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(foreground='1,3'), BOX | EDGE),
@@ -88,7 +91,7 @@ MEANS = dict(
     instances=(grey(np.where(BOX, 38, 75*EDGE)), dict(foreground='38,75'), BOX | EDGE))
 
 
-def turned(picture, file):
+def rotated(picture, file):
     exif = Image.Exif(); exif[0x112] = 3
     picture.save(file, exif=exif)
     return file
@@ -105,14 +108,16 @@ def test_a_mask_means_the_same_in_a_class_folder_and_in_python(what, tmp_path):
         assert np.array_equal(np.where((read > 0) & (read < 255), 1, read), meaning)
     counts = np.bincount(np.asarray(meaning, int).ravel(), minlength=256)
     assert count_mask(file, MaskRule(**rule)).counts == {c: int(n) for c, n in enumerate(counts) if n}
-    assert np.array_equal(read_mask(turned(picture, tmp_path/'t.png'), MaskRule(**rule)), np.asarray(meaning)[::-1, ::-1])
+    read = read_mask(rotated(picture, tmp_path/'t.png'), MaskRule(**rule))
+    assert np.array_equal(read, np.asarray(meaning)[::-1, ::-1])
 
 
 REFUSED = dict(
     half_tone=(grey(np.where(BOX, 255, 128*EDGE)), {}, 'as if its edges were soft', '--threshold'),
     dark_half_tone=(grey(np.where(BOX, 255, 64*EDGE)), {}, 'soft', '--threshold'),
     one_light_grey=(grey(np.where(BOX, 255, 254*EDGE)), {}, 'soft', '--foreground'),
-    blends=(grey(255*OBJECT).resize((W, H), Image.Resampling.BILINEAR, (.4, .4, W - .4, H - .4)), {}, 'soft', '--threshold'),
+    blends=(grey(255*OBJECT).resize((W, H), Image.Resampling.BILINEAR, (.4, .4, W - .4, H - .4)), {},
+            'soft', '--threshold'),
     nowhere_white=(grey(np.where(BOX, 250, 128*EDGE)), {}, 'soft', '--threshold'),
     soft_alpha=(with_alpha((0, 0, 0), np.where(BOX, 255, 90*EDGE)), {}, 'soft', '--threshold'),
     two_pictures=(with_alpha(np.roll(PIXELS, 9, 1), 255*OBJECT), {}, 'colours', 'alpha channel', 'save the one'),
@@ -120,7 +125,8 @@ REFUSED = dict(
     colours=(Image.fromarray(PIXELS), {}, 'holds colours', 'save it in grey'),
     red_labels=(Image.fromarray(np.dstack([OBJECT, OBJECT*0, OBJECT*0])), {}, 'holds colours', 'save it in grey'),
     trimap=(grey(np.where(EDGE, 3, 2 - OBJECT)), {}, 'holds 1, 2, 3', 'no background', '--foreground', '--ignore'),
-    part_of_a_trimap=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(ignore=3), 'holds 1, 2', 'no background', '--foreground'),
+    part_of_a_trimap=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(ignore=3),
+                      'holds 1, 2', 'no background', '--foreground'),
     white=(grey(OBJECT*0 + 255), {}, '255 everywhere', '--foreground 255'),
     deep_white=(Image.fromarray(OBJECT.astype(np.uint16)*65535), {}, '65535', 'from 0 to 255', '--threshold'))
 
@@ -129,14 +135,16 @@ REFUSED = dict(
 def test_what_is_doubtful_is_refused_with_its_remedy_everywhere(what, tmp_path):
     picture, rule, *says = REFUSED[what]
     picture.save(tmp_path/'m.png')
-    for read in (lambda: read_mask(tmp_path/'m.png', MaskRule(**rule)), lambda: count_mask(tmp_path/'m.png', MaskRule(**rule)),
+    for read in (lambda: read_mask(tmp_path/'m.png', MaskRule(**rule)),
+                 lambda: count_mask(tmp_path/'m.png', MaskRule(**rule)),
                  lambda: as_mask(picture, (H, W), 'm.png', **rule), lambda: as_mask(tmp_path/'m.png', (H, W), **rule)):
         with pytest.raises(BadFile) as error: read()
         message = str(error.value)
-        assert 'm.png' in message and all(s in message for s in says) and message.endswith('.') and '\n' not in message and len(message) < 600, message
+        assert 'm.png' in message and all(s in message for s in says) and message.endswith('.'), message
+        assert '\n' not in message and len(message) < 600, message
 
 
-def test_a_jpeg_is_soft_or_cut(tmp_path):
+def test_a_jpeg_is_soft_without_a_threshold(tmp_path):
     jpeg(tmp_path/'m.png')
     with pytest.raises(BadFile, match='soft'): read_mask(tmp_path/'m.png')
     whole = np.asarray(grey(255*OBJECT).rotate(20)) > 0
@@ -164,24 +172,28 @@ def test_an_object_in_the_alpha_of_a_palette(tmp_path):
         assert np.array_equal(read_mask(tmp_path/'m.png'), OBJECT)
     labels = np.where(BOX, 15, 0).astype(np.uint8)
     indexed(labels, *voc_palette()).save(tmp_path/'l.png', transparency=0)
-    assert np.array_equal(read_labels(tmp_path/'l.png'), labels) and np.array_equal(as_mask(tmp_path/'l.png', (H, W)), labels)
+    assert np.array_equal(read_labels(tmp_path/'l.png'), labels)
+    assert np.array_equal(as_mask(tmp_path/'l.png', (H, W)), labels)
 
 
 def test_a_gif_keeps_its_meaning(tmp_path):
-    "Its palette is made anew, in any order"
+    "Its palette is written again, in any order"
     for values in (255*OBJECT, BORDERED, 255 - 255*OBJECT):
         grey(values).save(tmp_path/'m.png', 'GIF')
         assert np.array_equal(read_mask(tmp_path/'m.png'), np.where(values == 255, 1, 0) if 1 not in values else values)
 
 
 def test_label_maps_take_the_same_pictures(tmp_path):
-    "The first step is shared: black and white by colour; 255 and any label are left as they are. RGB is none, even if grey: it may be a grey of a colour map"
+    """The first step is shared: black and white by colour; 255 and any label are left as they are. RGB is none, even if
+    grey: it may be a grey of a colour map"""
     labels = np.where(EDGE, 255, 40*OBJECT).astype(np.uint8)
     for picture in (grey(labels), indexed(labels, *voc_palette()), Image.fromarray(labels.astype(np.uint16))):
         picture.save(tmp_path/'l.png')
-        assert np.array_equal(read_labels(tmp_path/'l.png'), labels) and count_labels(tmp_path/'l.png') == {40: int(BOX.sum()), 255: int(EDGE.sum())}
+        assert np.array_equal(read_labels(tmp_path/'l.png'), labels)
+        assert count_labels(tmp_path/'l.png') == {40: int(BOX.sum()), 255: int(EDGE.sum())}
     indexed(~BOX, 255, 0).save(tmp_path/'l.png')
-    assert np.array_equal(read_labels(tmp_path/'l.png'), OBJECT) and count_labels(tmp_path/'l.png') == {1: int(BOX.sum())}
+    assert np.array_equal(read_labels(tmp_path/'l.png'), OBJECT)
+    assert count_labels(tmp_path/'l.png') == {1: int(BOX.sum())}
     grey(labels).convert('RGB').save(tmp_path/'l.png')
     for read in (read_labels, count_labels):
         with pytest.raises(BadFile, match='holds colours'): read(tmp_path/'l.png')
@@ -201,7 +213,8 @@ def class_folders(root, mask=BORDERED, n=3):
 def test_255_is_not_counted_in_class_folders(tmp_path):
     images = folder_set(class_folders(tmp_path))
     assert images.areas[0] == {1: BOX.sum()}
-    assert np.array_equal(images.load(0, 1)[1], BORDERED) and np.array_equal(images.load(0, 2)[1], np.where(EDGE, 255, 0))
+    assert np.array_equal(images.load(0, 1)[1], BORDERED)
+    assert np.array_equal(images.load(0, 2)[1], np.where(EDGE, 255, 0))
     fold = open_data('folder', tmp_path, min_area=50)
     episode = Episodes(fold.test, 1, 64, 0, 4, train=False)[0]
     assert {0, 1, 255} <= set(np.unique(np.asarray(episode.support_masks)).tolist())
@@ -244,12 +257,14 @@ def test_another_rule_has_another_index(tmp_path):
     assert folder_set(root, foreground='1,3').areas[0] == {1: (BOX | EDGE).sum()}
     assert folder_set(root, foreground=1, ignore=3).areas[0] == {1: BOX.sum()}
     fold = open_data('folder', root, min_area=50, foreground=1, ignore=3)
-    assert 'foreground 1, ignore 3' in fold.title and np.array_equal(fold.test.images.load(0, fold.test.classes[0])[1], BORDERED)
+    assert 'foreground 1, ignore 3' in fold.title
+    assert np.array_equal(fold.test.images.load(0, fold.test.classes[0])[1], BORDERED)
 
 
 def test_rules_that_are_none(tmp_path):
     root = class_folders(tmp_path)
-    for rule in (dict(foreground='cat'), dict(ignore=256), dict(foreground=-1), dict(foreground=()), dict(threshold='half'), dict(threshold=float('nan')),
+    for rule in (dict(foreground='cat'), dict(ignore=256), dict(foreground=-1), dict(foreground=()),
+                 dict(threshold='half'), dict(threshold=float('nan')),
                  dict(foreground=1, ignore=1), dict(threshold=128, foreground=1)):
         for do in (lambda: open_data('folder', root, **rule), lambda: as_mask(OBJECT, (H, W), **rule)):
             with pytest.raises(ValueError, match='foreground|ignore|threshold'): do()
@@ -259,7 +274,8 @@ def test_rules_that_are_none(tmp_path):
 
 def segmenter():
     torch.manual_seed(5)
-    return FewShotSegmenter(DeepGPNet(ModelConfig('small', 16, (8,), encoding_dim=8, decoder_width=16)).eval(), 64, 'cpu')
+    config = ModelConfig('small', 16, (8,), encoding_dim=8, decoder_width=16)
+    return FewShotSegmenter(DeepGPNet(config).eval(), 64, 'cpu')
 
 
 def test_the_segmenter_says_what_it_understood(tmp_path):
@@ -272,7 +288,8 @@ def test_the_segmenter_says_what_it_understood(tmp_path):
 
 
 def test_pixels_that_are_not_counted_reach_the_model():
-    a, b = segmenter().fit([PIXELS], [BORDERED]), segmenter().fit([PIXELS], [np.where(EDGE, 3, 2 - OBJECT)], foreground=1, ignore=3)
+    trimap = np.where(EDGE, 3, 2 - OBJECT)
+    a, b = segmenter().fit([PIXELS], [BORDERED]), segmenter().fit([PIXELS], [trimap], foreground=1, ignore=3)
     assert torch.equal(a.masks[0], b.masks[0]) and (a.masks[0] == 255).any()
 
 
@@ -280,12 +297,13 @@ def test_masks_that_contradict_each_other_are_refused_before_anything_is_forgott
     s = segmenter().fit([PIXELS], [BORDERED])
     for do in (lambda: s.add(PIXELS, 255*OBJECT), lambda: s.fit([PIXELS]*2, [255*OBJECT, BORDERED])):
         with pytest.raises(BadFile, match='255 is the object in the mask of image .* --foreground'): do()
-    assert len(s.images) == len(s.read) == 1
+    assert len(s.shots) == 1
     s.fit([PIXELS]*2, [255*OBJECT, OBJECT])  # these do not
 
 
 def test_a_rule_that_leaves_nothing_is_named():
-    with pytest.raises(BadFile, match='the mask of image 0 is empty, with foreground 9'): segmenter().fit([PIXELS], [OBJECT], foreground=9)
+    with pytest.raises(BadFile, match='the mask of image 0 is empty, with foreground 9'):
+        segmenter().fit([PIXELS], [OBJECT], foreground=9)
     with pytest.raises(BadFile, match='empty, with threshold 128'): segmenter().fit([PIXELS], [OBJECT], threshold=128)
     segmenter().fit([PIXELS], [BOX], threshold=128)  # yes and no need no threshold
 
@@ -295,13 +313,15 @@ def test_a_rule_that_leaves_nothing_is_named():
 @pytest.fixture
 def known(tmp_path):
     (tmp_path/'known').mkdir(), (tmp_path/'new').mkdir()
-    for i in range(2): Image.fromarray(PIXELS).save(tmp_path/f'known/{i}.jpg'), grey(BORDERED).save(tmp_path/f'known/{i}.png')
+    for i in range(2):
+        Image.fromarray(PIXELS).save(tmp_path/f'known/{i}.jpg'), grey(BORDERED).save(tmp_path/f'known/{i}.png')
     Image.fromarray(PIXELS).save(tmp_path/'new/a.jpg')
     return tmp_path
 
 
 def segment(at, out, support='known', query='new', *more):
-    deepgp_segment([str(w) for w in ('--support', at/support, '--query', at/query, '--out', at/out, '--size', 64, '--cpu', *more)])
+    words = '--support', at/support, '--query', at/query, '--out', at/out, '--size', 64, '--cpu', *more
+    deepgp_segment([str(w) for w in words])
 
 
 def test_deepgp_segment_says_what_it_understood(known, capsys):
@@ -326,17 +346,21 @@ def test_results_never_go_among_what_was_given(known, force):
     Image.fromarray(PIXELS).save(known/'two/images/a.jpg'), grey(OBJECT).save(known/'two/masks/a.png')
     (known/'work/masks').mkdir(parents=True)
     Image.fromarray(PIXELS).save(known/'work/masks/a.jpg')
-    for link, to in (('same', 'new'), ('up', '.'), ('linked', 'out')): (known/link).symlink_to(known/to, target_is_directory=True)
+    for link, to in (('same', 'new'), ('up', '.'), ('linked', 'out')):
+        (known/link).symlink_to(known/to, target_is_directory=True)
     (known/'out').mkdir(); (known/'out/masks').symlink_to(known/'two/masks')
     (known/'new/deep').mkdir(); (known/'into').symlink_to(known/'new/deep')
     (known/'links').mkdir(); (known/'links/a.jpg').symlink_to(known/'new/a.jpg')
     before = everything(known)
     for out, support, query in (
-            ('known', 'known', 'new'), ('known/out', 'known', 'new'), ('new', 'known', 'new'), ('new/deep/er', 'known', 'new'), ('same', 'known', 'new'),
-            ('new', 'known', 'same'), ('up/new', 'known', 'new'), ('known/../new', 'known', 'new'), ('new', 'known', 'new/a.jpg'), ('two', 'two', 'new'),
-            ('two/masks', 'two', 'new'), ('two/results', 'two', 'new'), ('work', 'known', 'work/masks'), ('work', 'known', 'work/masks/a.jpg'),
+            ('known', 'known', 'new'), ('known/out', 'known', 'new'), ('new', 'known', 'new'),
+            ('new/deep/er', 'known', 'new'), ('same', 'known', 'new'), ('new', 'known', 'same'),
+            ('up/new', 'known', 'new'), ('known/../new', 'known', 'new'), ('new', 'known', 'new/a.jpg'),
+            ('two', 'two', 'new'), ('two/masks', 'two', 'new'), ('two/results', 'two', 'new'),
+            ('work', 'known', 'work/masks'), ('work', 'known', 'work/masks/a.jpg'),
             ('out', 'two', 'new'), ('linked', 'two', 'new'), ('new', 'known', 'links'), ('into', 'known', 'new')):
-        with pytest.raises(SystemExit, match='choose another --out') as e: segment(known, out, support, query, *['--force']*force)
+        with pytest.raises(SystemExit, match='choose another --out') as e:
+            segment(known, out, support, query, *['--force']*force)
         assert e.value.code.count('\n') == 0
         assert everything(known) == before, (out, support, query)
 
@@ -359,38 +383,47 @@ def other(): return 255 - PIXELS
 
 
 def test_two_photographs_of_one_name_keep_their_masks(bench, tmp_path):
-    assert [bench.put('IMG_1.jpg', x) for x in (PIXELS, other(), PIXELS[::-1], other())] == ['IMG_1.jpg', 'IMG_1 (2).jpg', 'IMG_1 (3).jpg', 'IMG_1 (2).jpg']
+    called = [bench.put('IMG_1.jpg', x) for x in (PIXELS, other(), PIXELS[::-1], other())]
+    assert called == ['IMG_1.jpg', 'IMG_1 (2).jpg', 'IMG_1 (3).jpg', 'IMG_1 (2).jpg']
     bench.teach('IMG_1.jpg', BOX), bench.teach('IMG_1 (2).jpg', ~BOX)
     assert len(bench.segmenter.images) == 2 and np.array_equal(bench.images['IMG_1.jpg'], PIXELS)
     bench.save(tmp_path)
-    assert np.array_equal(read_mask(tmp_path/'IMG_1.jpg_mask.png'), BOX) and np.array_equal(read_mask(tmp_path/'IMG_1 (2).jpg_mask.png'), ~BOX)
+    assert np.array_equal(read_mask(tmp_path/'IMG_1.jpg_mask.png'), BOX)
+    assert np.array_equal(read_mask(tmp_path/'IMG_1 (2).jpg_mask.png'), ~BOX)
 
 
 def test_no_two_masks_share_a_file(bench, tmp_path):
-    names = ['x.jpg', 'x.png', 'X.png', 'a/x.jpg', 'b\\x.jpg', 'x.jpg (2)', '../x.jpg', 'CON?.png', 'CON*.png', 'été.jpg', '日本.png', 'two\nlines.png', 'ü'*130 + '.jpg', 'ü'*130 + '.png']
+    names = ['x.jpg', 'x.png', 'X.png', 'a/x.jpg', 'b\\x.jpg', 'x.jpg (2)', '../x.jpg', 'CON?.png', 'CON*.png',
+             'été.jpg', '日本.png', 'two\nlines.png', 'ü'*130 + '.jpg', 'ü'*130 + '.png']
     for i, name in enumerate(names): bench.put(name, np.roll(PIXELS, i, 1))
     files = list(bench.files().values())
     assert len({f.casefold() for f in files}) == len(names) and not any(set(f) & set('/\\?*\n') for f in files)
     bench.teach('x.jpg', BOX)
     bench.save(tmp_path/'out')
-    assert sorted(p.name for p in tmp_path.rglob('*.png')) == sorted(files) and [p.name for p in tmp_path.iterdir()] == ['out']
+    assert sorted(p.name for p in tmp_path.rglob('*.png')) == sorted(files)
+    assert [p.name for p in tmp_path.iterdir()] == ['out']
 
 
 def test_what_is_in_the_folder_is_not_written_over(bench, tmp_path):
     (tmp_path/'out').mkdir(); (tmp_path/'out/x.jpg_mask.png').write_text('mine')
     bench.put('x.jpg', PIXELS), bench.teach('x.jpg', BOX)
-    assert bench.save(f'{tmp_path}/out/').parent == bench.save(tmp_path/'out').parent == tmp_path/'out (2)'  # its own files it may replace
-    assert (tmp_path/'out/x.jpg_mask.png').read_text() == 'mine' and [p.name for p in (tmp_path/'out').iterdir()] == ['x.jpg_mask.png']
+    # its own files it may replace
+    assert bench.save(f'{tmp_path}/out/').parent == bench.save(tmp_path/'out').parent == tmp_path/'out (2)'
+    assert (tmp_path/'out/x.jpg_mask.png').read_text() == 'mine'
+    assert [p.name for p in (tmp_path/'out').iterdir()] == ['x.jpg_mask.png']
     (tmp_path/'out (2)/segmenter.safetensors').write_text('also mine')
-    assert bench.save(tmp_path/'out').parent == tmp_path/'out (3)' and (tmp_path/'out (2)/segmenter.safetensors').read_text() == 'also mine'
+    assert bench.save(tmp_path/'out').parent == tmp_path/'out (3)'
+    assert (tmp_path/'out (2)/segmenter.safetensors').read_text() == 'also mine'
     assert Workbench.save(bench, tmp_path/'out').parent == tmp_path/'out (3)'
     again = Workbench(segmenter(), {'x.jpg': PIXELS})  # as after a restart
     again.teach('x.jpg', ~BOX)
-    assert again.save(tmp_path/'out').parent == tmp_path/'out (4)' and np.array_equal(read_mask(tmp_path/'out (3)/x.jpg_mask.png'), BOX)
+    assert again.save(tmp_path/'out').parent == tmp_path/'out (4)'
+    assert np.array_equal(read_mask(tmp_path/'out (3)/x.jpg_mask.png'), BOX)
 
 
 def test_a_link_in_the_folder_is_not_followed(bench, tmp_path):
-    (tmp_path/'out').mkdir(); (tmp_path/'precious').write_text('mine'); os.symlink(tmp_path/'precious', tmp_path/'out/x.jpg_mask.png')
+    (tmp_path/'out').mkdir(); (tmp_path/'precious').write_text('mine')
+    os.symlink(tmp_path/'precious', tmp_path/'out/x.jpg_mask.png')
     bench.put('x.jpg', PIXELS), bench.teach('x.jpg', BOX)
     assert bench.save(tmp_path/'out').parent.name == 'out (2)' and (tmp_path/'precious').read_text() == 'mine'
 
@@ -400,9 +433,12 @@ def test_a_mask_that_is_refused_leaves_the_one_before(bench):
     bench.put('a.jpg', PIXELS), bench.put('b.jpg', other())
     bench.teach('a.jpg', BOX), bench.teach('b.jpg', BOX)
     before = bench.predict('a.jpg').probability
-    with patch.object(bench.segmenter, '_window', side_effect=BadFile('The object vanishes.')), pytest.raises(BadFile, match='vanishes'): bench.teach('a.jpg', dot)
+    failing = patch('deepgp_fss.segmenter.make_shot', side_effect=BadFile('The object vanishes.'))
+    with failing, pytest.raises(BadFile, match='vanishes'):
+        bench.teach('a.jpg', dot)
     bench.found = {}
-    assert list(bench.taught) == ['a.jpg', 'b.jpg'] and np.array_equal(bench.taught['a.jpg'], BOX) and len(bench.segmenter.images) == 2
+    assert list(bench.taught) == ['a.jpg', 'b.jpg'] and np.array_equal(bench.taught['a.jpg'], BOX)
+    assert len(bench.segmenter.images) == 2
     assert np.array_equal(bench.predict('a.jpg').probability, before)
     bench.teach('a.jpg', ~BOX)
     assert list(bench.taught) == ['b.jpg', 'a.jpg'] and len(bench.segmenter.images) == 2

@@ -29,18 +29,27 @@ def layer_table():
     "Outputs of the paper's final model at 448x448: name of the module -> (channels, side)"
     torch.manual_seed(0)
     model, sizes = DeepGPNet().eval(), {}
-    def hook(name): return lambda module, inputs, out: sizes.update({name: max(sizes.get(name, (0, 0)), (out.shape[1], out.shape[-1]))})  # the support is thinned before its projection
-    for name, module in model.named_modules(): module.register_forward_hook(hook(name)) if not list(module.children()) or name.rsplit('.', 1)[-1] in ('cab', 'rrb', 'layer1', 'layer2', 'layer3', 'layer4') else None
-    with torch.no_grad(): logits = model(torch.rand(1, 1, 3, 448, 448), torch.ones(1, 1, 448, 448), torch.rand(1, 3, 448, 448))
+    def note(name):
+        def hook(module, inputs, out):  # the support, thinned before its projection, gives the smaller of two sizes
+            sizes[name] = max(sizes.get(name, (0, 0)), (out.shape[1], out.shape[-1]))
+        return hook
+    for name, module in model.named_modules():
+        block = name.rsplit('.', 1)[-1] in ('cab', 'rrb', 'layer1', 'layer2', 'layer3', 'layer4')
+        if block or not list(module.children()): module.register_forward_hook(note(name))
+    support, query = (torch.rand(1, 1, 3, 448, 448), torch.ones(1, 1, 448, 448)), torch.rand(1, 3, 448, 448)
+    with torch.no_grad(): logits = model(*support, query)
     return sizes | {'upsample3': tuple(logits.shape[1::2])}
 
 
 @pytest.mark.parametrize('row, expected', {
-    'encoder.conv1': (64, 224), 'encoder.bn1': (64, 224), 'encoder.relu': (64, 224), 'encoder.maxpool': (64, 112), 'encoder.layer1': (256, 112), 'encoder.layer2': (512, 56),
-    'encoder.layer3': (1024, 28), 'encoder.layer4': (2048, 28), 'encoder.project.0': (512, 28),
-    'mask_encoder.conv1': (16, 224), 'mask_encoder.bn1': (16, 224), 'mask_encoder.relu': (16, 224), 'mask_encoder.maxpool': (16, 112), 'mask_encoder.layer1': (32, 56),
-    'mask_encoder.layer2': (64, 28), 'mask_encoder.heads.0.0': (64, 28), 'mask_encoder.heads.0.1': (64, 28), 'mask_encoder.heads.0.2': (64, 28),
-    'decoder.start': (256, 28), 'decoder.levels.0.cab': (256, 56), 'decoder.levels.0.rrb': (256, 56), 'decoder.levels.1.cab': (256, 112), 'decoder.levels.1.rrb': (2, 112),
+    'encoder.conv1': (64, 224), 'encoder.bn1': (64, 224), 'encoder.relu': (64, 224), 'encoder.maxpool': (64, 112),
+    'encoder.layer1': (256, 112), 'encoder.layer2': (512, 56), 'encoder.layer3': (1024, 28),
+    'encoder.layer4': (2048, 28), 'encoder.project.0': (512, 28),
+    'mask_encoder.conv1': (16, 224), 'mask_encoder.bn1': (16, 224), 'mask_encoder.relu': (16, 224),
+    'mask_encoder.maxpool': (16, 112), 'mask_encoder.layer1': (32, 56), 'mask_encoder.layer2': (64, 28),
+    'mask_encoder.heads.0.0': (64, 28), 'mask_encoder.heads.0.1': (64, 28), 'mask_encoder.heads.0.2': (64, 28),
+    'decoder.start': (256, 28), 'decoder.levels.0.cab': (256, 56), 'decoder.levels.0.rrb': (256, 56),
+    'decoder.levels.1.cab': (256, 112), 'decoder.levels.1.rrb': (2, 112),
     'upsample3': (2, 448)}.items())
 def test_layer_table_of_the_paper(layer_table, row, expected): assert layer_table[row] == expected
 
@@ -52,8 +61,11 @@ def test_forward_is_prepare_then_infer(shots, learner):
     with torch.no_grad():
         together = model(images, masks, queries)
         state = model.prepare(images, masks)
-        for i in range(3): torch.testing.assert_close(model.infer(state, queries[:, i]), together[:, i], atol=1e-4, rtol=1e-4)
-        for b in range(2): torch.testing.assert_close(model(images[b:b+1], masks[b:b+1], queries[b:b+1]), together[b:b+1], atol=1e-4, rtol=1e-4)
+        one_by_one = torch.stack([model.infer(state, queries[:, i]) for i in range(3)], 1)
+        torch.testing.assert_close(one_by_one, together, atol=1e-4, rtol=1e-4)
+        for b in range(2):
+            alone = model(*(t[b:b+1] for t in (images, masks, queries)))
+            torch.testing.assert_close(alone, together[b:b+1], atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize('H, W', [(1, 1), (7, 50), (33, 8), (64, 64)])
@@ -70,6 +82,36 @@ def test_the_support_matters_and_its_order_does_not():
         assert (model(images, 1 - masks, query) - logits).abs().max() > 1e-3
         ignored = torch.where(masks == 0, 255, masks)
         assert torch.equal(model(images, ignored, query), logits)  # 255 counts as background
+
+
+@pytest.mark.parametrize('learner, options', [
+    ('prototype', dict(temperature=7.)), ('multiprototype', dict(n=3, temperature=7.)),
+    ('attention', dict(temperature=.3)), ('transductive', dict(steps=5, lr=.1))])
+def test_learner_options_change_the_answer_and_are_kept(learner, options, tmp_path):
+    model = small(learner=learner, mask_encoder='pool', learner_options=options)
+    path = save_checkpoint(tmp_path/'net.safetensors', model)
+    with torch.no_grad():
+        scores, usual = model(*episode()), small(learner=learner, mask_encoder='pool')(*episode())
+        assert torch.equal(load_checkpoint(path)(*episode()), scores) and (scores - usual).abs().max() > 1e-6
+    assert all(getattr(model.learner, name) == value for name, value in options.items())
+
+
+def test_a_checkpoint_from_before_there_were_learner_options(tmp_path):
+    path = save_checkpoint(tmp_path/'net.safetensors', small())
+    header = json.loads((tmp_path/'net.json').read_text())
+    del header['config']['learner_options']
+    save_file(small().state_dict(), path, metadata=dict(deepgp_fss=json.dumps(header)))
+    assert load_checkpoint(path).config == ModelConfig(**SMALL)
+
+
+def test_what_the_mask_encoder_makes_of_everything_is_measured_once():
+    model, calls = small(), []
+    model.mask_encoder.register_forward_hook(lambda *_: calls.append(1))
+    maps = [model.mean_map(torch.rand(1, 8 + 25, 3, 3)) for _ in range(3)]
+    assert len(calls) == 1 and maps[0].shape == (1, 3, 3)
+    with torch.no_grad(): model.mask_encoder.conv1.weight += .1
+    model.mean_map(torch.rand(1, 8 + 25, 3, 3))
+    assert len(calls) == 2
 
 
 def test_evaluation_differs_from_training_by_batch_statistics_only():
@@ -93,14 +135,16 @@ def test_bfloat16_autocast(layout):
     assert (half.float() - plain).abs().max() < .1*plain.abs().max() + .05
 
 
-@pytest.mark.skipif(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6), reason='PyTorch 2.4 and 2.5 break the graph at hyperparameters that are descriptors')
+@pytest.mark.skipif(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6),
+                    reason='PyTorch 2.4 and 2.5 break the graph at hyperparameters that are descriptors')
 def test_compile_and_export_without_a_break():
     model, (images, masks, query) = small(), episode()
     with torch.no_grad():
         path = QueryPath(model, model.prepare(images, masks))
         expected = path(query)
-        torch.testing.assert_close(torch.compile(path, fullgraph=True, backend='aot_eager')(query), expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(torch.export.export(path, (query,)).module()(query), expected, atol=1e-5, rtol=1e-5)
+        compiled = torch.compile(path, fullgraph=True, backend='aot_eager')
+        exported = torch.export.export(path, (query,)).module()
+        for traced in compiled, exported: torch.testing.assert_close(traced(query), expected, atol=1e-5, rtol=1e-5)
         torch.testing.assert_close(path(query), expected)  # tracing left nothing behind
 
 
@@ -138,9 +182,11 @@ def test_no_hidden_downloads(monkeypatch, tmp_path):
     def connect(*args): raise AssertionError('the network was touched')
     monkeypatch.setattr(socket.socket, 'connect', connect)
     monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path))
-    with pytest.raises(FileNotFoundError, match='put it there.*download=True'): ResNetEncoder('resnet50', weights='imagenet')
+    with pytest.raises(FileNotFoundError, match='put it there.*download=True'):
+        ResNetEncoder('resnet50', weights='imagenet')
     pytest.importorskip('timm')
-    with pytest.raises(ValueError, match='need the cache or download=True') as e: TimmEncoder('vit_tiny_patch16_224', weights='pretrained')
+    with pytest.raises(ValueError, match='need the cache or download=True') as e:
+        TimmEncoder('vit_tiny_patch16_224', weights='pretrained')
     assert 'the network was touched' not in str(e.value)
 
 
@@ -170,14 +216,17 @@ def test_timm_backbone_under_the_gp(name, patch):
 def test_hugging_face_backbone(tmp_path):
     transformers = pytest.importorskip('transformers')
     torch.manual_seed(0)
-    encoder = lambda: TokenEncoder(transformers.Dinov2Model(transformers.Dinov2Config(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, patch_size=14, image_size=56)), dim=8, layers=(-1, -2))
+    tiny = transformers.Dinov2Config(hidden_size=16, num_hidden_layers=3, num_attention_heads=2, patch_size=14,
+                                     image_size=56)
+    def encoder(): return TokenEncoder(transformers.Dinov2Model(tiny), dim=8, layers=(-1, -2))
     deep, shallow = encoder()(torch.rand(1, 3, 56, 70))
     assert deep[0].shape == (1, 8, 4, 5) and shallow[0].shape == (1, 16, 4, 5)
     config = ModelConfig(backbone='custom', scales=(14,), dim=8, decoder_width=16, encoding_dim=8)
     model = DeepGPNet(config, encoder=encoder()).eval()
     path = save_checkpoint(tmp_path/'vit.safetensors', model)
     with pytest.raises(ValueError, match='needs its encoder'): load_checkpoint(path)
-    with torch.no_grad(): assert torch.equal(load_checkpoint(path, encoder=encoder())(*episode(H=56)), model(*episode(H=56)))
+    loaded = load_checkpoint(path, encoder=encoder())
+    with torch.no_grad(): assert torch.equal(loaded(*episode(H=56)), model(*episode(H=56)))
 
 
 def test_checkpoints_of_strangers(tmp_path):
@@ -185,7 +234,8 @@ def test_checkpoints_of_strangers(tmp_path):
     good = save_checkpoint(tmp_path/'good.safetensors', model, note='hello')
     assert json.loads((tmp_path/'good.json').read_text())['info'] == dict(note='hello')
     state, header = model.state_dict(), json.loads((tmp_path/'good.json').read_text())
-    def write(name, tensors=state, **change): save_file(tensors, tmp_path/f'{name}.safetensors', metadata=dict(deepgp_fss=json.dumps(header | change)))
+    def write(name, tensors=state, **change):
+        save_file(tensors, tmp_path/f'{name}.safetensors', metadata=dict(deepgp_fss=json.dumps(header | change)))
     first = next(iter(state))
     write('missing', {k: v for k, v in state.items() if k != first})
     write('extra', state | {'evil': torch.ones(1)})
@@ -193,7 +243,9 @@ def test_checkpoints_of_strangers(tmp_path):
     write('setting', config=header['config'] | dict(colour='red'))
     write('future', format='deepgp_fss 99')
     (tmp_path/'pickle.safetensors').write_bytes(b'\x80\x04cos\nsystem\n')
-    for name, match in dict(missing=f'missing: {first}', extra='unknown: evil', shape='of another shape', setting='Unknown model setting', future='update deepgp_fss', pickle='not a safetensors file').items():
+    said = dict(missing=f'missing: {first}', extra='unknown: evil', shape='of another shape',
+                setting='Unknown model setting', future='update deepgp_fss', pickle='not a safetensors file')
+    for name, match in said.items():
         with pytest.raises(ValueError, match=match): load_checkpoint(tmp_path/f'{name}.safetensors')
     assert load_checkpoint(good).info == dict(note='hello')
 
@@ -203,4 +255,5 @@ def test_a_failed_write_keeps_the_old_checkpoint(tmp_path, monkeypatch):
     def broken(*args, **kwargs): raise OSError('No space left on device')
     monkeypatch.setattr('safetensors.torch.save_file', broken)
     with pytest.raises(OSError): save_checkpoint(path, small(), step=2)
-    assert load_checkpoint(path).info == dict(step=1) and sorted(p.name for p in tmp_path.iterdir()) == ['net.json', 'net.safetensors']
+    assert load_checkpoint(path).info == dict(step=1)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['net.json', 'net.safetensors']

@@ -9,12 +9,15 @@ import pytest
 from deepgp_fss.base import FOLDS, IGNORE
 from deepgp_fss.shapes import STONES, Shapes
 
-FINGERPRINT = "import hashlib; from deepgp_fss.shapes import Shapes; print(hashlib.sha256(b''.join(a.tobytes() for i in (5, 0, 5) for a in Shapes('val')[i])).hexdigest())"
+FINGERPRINT = """import hashlib; from deepgp_fss.shapes import Shapes
+content = b''.join(a.tobytes() for i in (5, 0, 5) for a in Shapes('val')[i])
+print(hashlib.sha256(content).hexdigest())"""
 
 
 def test_another_process_draws_the_same_bytes():
     here = hashlib.sha256(b''.join(a.tobytes() for i in (5, 0, 5) for a in Shapes('val')[i])).hexdigest()
-    assert subprocess.run([sys.executable, '-c', FINGERPRINT], capture_output=True, text=True, check=True).stdout.strip() == here
+    there = subprocess.run([sys.executable, '-c', FINGERPRINT], capture_output=True, text=True, check=True).stdout
+    assert there.strip() == here
 
 
 def test_folds_are_those_of_pascal():

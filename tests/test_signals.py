@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from bad_input.corpus import scene, script
+from bad_input.case import script
+from bad_input.pictures import scene
 from deepgp_fss import commands, process
 from deepgp_fss.process import as_command, on_signals
 from deepgp_fss.training import asked_to_stop, load_state, read_log
@@ -80,7 +81,7 @@ def rows(at): return sum(p.read_bytes().count(b'\n') - 1 for p in at.glob('eval/
 
 class Train:
     words = f'deepgp_train {TINY} --iterations 100000 --workers 1 --out run'
-    says = 'go on with --resume'
+    says = 'continue with --resume'
     def prepare(self, at): pass
     def begun(self, at): return steps(at) >= 3
     def after(self, at): assert load_state(at/'run/state.safetensors')[1]['step'] == steps(at)
@@ -88,7 +89,7 @@ class Train:
 
 class Evaluate:
     words = 'deepgp_eval shapes --shots 1 --episodes 100000 --workers 1 --cpu --out eval'
-    says = 'the same command goes on'
+    says = 'the same command continues'
     def prepare(self, at): pass
     def begun(self, at): return rows(at) >= 3
     def after(self, at):
@@ -122,7 +123,7 @@ def large():
 
 class Check:
     words = 'deepgp_data check folder set --workers 1'
-    says = 'the same command goes on'
+    says = 'the same command continues'
     def prepare(self, at):
         for folder, name in (('images', 'a.jpg'), ('masks', 'a.png')):
             (at/'set'/folder).mkdir(parents=True)
@@ -135,7 +136,7 @@ class Check:
 
 class Build:
     words = 'deepgp_data build pascal voc --sbd sbd --workers 1'
-    says = 'the same command goes on'
+    says = 'the same command continues'
     def prepare(self, at):
         for folder in ('voc/JPEGImages', 'voc/SegmentationClass', 'sbd/cls'): (at/folder).mkdir(parents=True)
         large().save(at/'voc/SegmentationClass/a.png')
@@ -147,7 +148,7 @@ class Build:
 
 class Study:
     words = 'deepgp_study shapes --iterations 100000 --jobs 1 --out study'
-    says = 'the same command goes on'
+    says = 'the same command continues'
     def log(self, at): return next(at.glob('study/*/log.csv'), None)
     def prepare(self, at): pass
     def begun(self, at): return self.log(at) and len(read_log(self.log(at))) >= 2

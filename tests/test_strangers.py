@@ -15,21 +15,38 @@ import pytest
 import torch
 from PIL import Image
 
-from bad_input.corpus import Evil
+from bad_input.pictures import Evil
 from deepgp_fss.encoders import read_state
 
 ROOT, BIN = Path(__file__).parent.parent, Path(sys.executable).parent
 MODULES = sorted((ROOT/'deepgp_fss').glob('*.py'))
 SCRIPTS = [*sorted((ROOT/'.ci').glob('*.py')), ROOT/'setup.py']
 IMPORTS = dict(pillow='PIL', scikit_learn='sklearn')  # names of packages that are imported under another one
-TOOLS = dict(jupyterlab='jupyter-lab|jupyter lab|jupyterlab', ipykernel='kernelspec', nbdev='nbdev_export', nbconvert='nbconvert', pytest_xdist=r'pytest -q -n', pytest_randomly='pytest',
-             tensorboard='tensorboard', voila='voila', timm='timm', torchmetrics='torchmetrics', huggingface_hub='huggingface_hub', playwright='playwright')  # used without an import statement
+TOOLS = dict(  # used without an import statement
+    jupyterlab='jupyter-lab|jupyter lab|jupyterlab', ipykernel='kernelspec', nbdev='nbdev_export', voila='voila',
+    nbconvert='nbconvert', pytest_xdist=r'pytest -q -n', pytest_randomly='pytest', tensorboard='tensorboard',
+    timm='timm', torchmetrics='torchmetrics', huggingface_hub='huggingface_hub', playwright='playwright')
 
 
 # ---- what the source does not hold
 
+UNPICKLERS = {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'marshal', 'shelve', 'yaml'}
+FORBIDDEN = ('eval', 'exec', 'compile', '__import__', 'os.system', 'os.popen', 'subprocess.getoutput',
+             'subprocess.getstatusoutput')
+COMMANDS = {f'subprocess.{name}' for name in ('run', 'Popen', 'call', 'check_call', 'check_output')}
+
+
 @cache
 def tree(path): return ast.parse(path.read_text())
+
+
+def imported_by(path):
+    "Names of the packages that a file imports, but for those of its own package"
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import): names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and not node.level: names = [node.module]
+        else: continue
+        yield from (name.partition('.')[0] for name in names)
 
 
 def calls(path):
@@ -39,24 +56,24 @@ def calls(path):
 
 @pytest.mark.parametrize('path', [*MODULES, *SCRIPTS], ids=lambda p: p.name)
 def test_nothing_is_unpickled_evaluated_or_given_to_a_shell(path):
-    modules = {name.partition('.')[0] for node in ast.walk(tree(path)) for name in
-               ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ''] if isinstance(node, ast.ImportFrom) else [])}
-    assert not modules & {'pickle', 'cPickle', 'dill', 'cloudpickle', 'joblib', 'marshal', 'shelve', 'yaml'}
+    assert not set(imported_by(path)) & UNPICKLERS
     for name, call in calls(path):
         options = {k.arg: ast.unparse(k.value) for k in call.keywords}
-        assert name not in ('eval', 'exec', 'compile', '__import__', 'os.system', 'os.popen', 'subprocess.getoutput', 'subprocess.getstatusoutput'), (name, call.lineno)
+        assert name not in FORBIDDEN, (name, call.lineno)
         assert options.get('shell', 'False') == 'False', call.lineno
         if name == 'torch.load': assert options.get('weights_only') == 'True', call.lineno
         if name in ('np.load', 'numpy.load'): assert options.get('allow_pickle', 'False') == 'False', call.lineno
-        if name in ('subprocess.run', 'subprocess.Popen', 'subprocess.call', 'subprocess.check_call', 'subprocess.check_output'): assert isinstance(call.args[0], ast.List), f'line {call.lineno}: a command must be a list of words'
+        if name in COMMANDS: assert isinstance(call.args[0], ast.List), f'line {call.lineno}: not a list of words'
 
 
 def test_pages_and_widgets_are_for_this_machine_only():
     makefile = (ROOT/'Makefile').read_text()
     for line in makefile.splitlines():
-        if 'voila ' in line and '$(BIN)' in line: assert '--Voila.ip=127.0.0.1' in line, line
-        if 'jupyter' in line and 'lab' in line and '$(BIN)' in line: assert '--ip' not in line or '--ip=127.0.0.1' in line, line
-    for path in [*MODULES, *SCRIPTS, ROOT/'Makefile', *ROOT.glob('.github/**/*.y*ml')]: assert '0.0.0.0' not in path.read_text(), path
+        if '$(BIN)' not in line: continue
+        if 'voila ' in line: assert '--Voila.ip=127.0.0.1' in line, line
+        if 'jupyter' in line and 'lab' in line: assert '--ip' not in line or '--ip=127.0.0.1' in line, line
+    for path in [*MODULES, *SCRIPTS, ROOT/'Makefile', *ROOT.glob('.github/**/*.y*ml')]:
+        assert '0.0.0.0' not in path.read_text(), path
 
 
 # ---- dependencies
@@ -71,9 +88,8 @@ def package(requirement): return re.match(r'[\w-]+', requirement)[0].replace('-'
 
 
 def imported(paths):
-    names = {name.partition('.')[0] for p in paths for node in ast.walk(tree(p)) for name in
-             ([a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ''] if isinstance(node, ast.ImportFrom) and not node.level else [])}
-    return names - set(sys.stdlib_module_names) - {'deepgp_fss', ''}
+    names = {name for path in paths for name in imported_by(path)}
+    return names - set(sys.stdlib_module_names) - {'deepgp_fss'}
 
 
 @pytest.mark.parametrize('key', ['', 'dev_', 'tensorboard_', 'timm_', 'browser_', 'bench_'])
@@ -83,7 +99,8 @@ def test_every_dependency_says_from_which_version_on(key):
 
 def test_the_module_imports_what_it_declares_and_nothing_else():
     declared = {IMPORTS.get(package(r), package(r)) for r in requirements('')}
-    extras = {IMPORTS.get(package(r), package(r)) for key in ('timm_', 'tensorboard_', 'bench_') for r in requirements(key)}
+    extra = [r for key in ('timm_', 'tensorboard_', 'bench_') for r in requirements(key)]
+    extras = {IMPORTS.get(package(r), package(r)) for r in extra}
     found = imported(MODULES)
     assert not declared - found, 'declared, but not used'
     assert not found - declared - extras, 'used, but not declared'
@@ -91,7 +108,8 @@ def test_the_module_imports_what_it_declares_and_nothing_else():
 
 def test_the_other_dependencies_are_used():
     elsewhere = [*SCRIPTS, *Path(__file__).parent.rglob('*.py')]
-    words = ''.join(p.read_text() for p in [*elsewhere, *MODULES, ROOT/'Makefile', *ROOT.glob('nbs/**/*.ipynb')] if p.name != Path(__file__).name)
+    texts = [*elsewhere, *MODULES, ROOT/'Makefile', *ROOT.glob('nbs/**/*.ipynb')]
+    words = ''.join(p.read_text() for p in texts if p.name != Path(__file__).name)
     for key in ('dev_', 'tensorboard_', 'timm_', 'browser_', 'bench_'):
         for r in requirements(key):
             name = IMPORTS.get(package(r), package(r))
@@ -101,7 +119,10 @@ def test_the_other_dependencies_are_used():
 
 # ---- what is written, and where
 
-HOSTILE = '$(touch executed).jpg', '; touch executed #.jpg', '--help.jpg', "it's a `touch executed`.jpg", '..jpg', 'ü\u202e.jpg', '%s{0}.jpg', '-rf.jpg'
+HOSTILE = ('$(touch executed).jpg', '; touch executed #.jpg', '--help.jpg', "it's a `touch executed`.jpg", '..jpg',
+           'ü\u202e.jpg', '%s{0}.jpg', '-rf.jpg')
+TINY_RUN = '--batch 2 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --out run'
+QUIET = dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
 
 
 def snapshot(folder): return {p.relative_to(folder): p.lstat().st_mtime_ns for p in folder.rglob('*')}
@@ -116,19 +137,22 @@ def test_names_from_strangers_stay_names(tmp_path):
     Image.fromarray(np.pad(np.ones((20, 20), np.uint8), 10)).save(tmp_path/'known/1.png')
     (tmp_path/'new/up..-...jpg').symlink_to(tmp_path/'known/1.jpg')
     before = snapshot(tmp_path)
-    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1', HOME=str(tmp_path/'home'))
-    done = subprocess.run([BIN/'deepgp_segment', '--support', 'known', '--query', 'new', '--out', 'out', '--cpu'], cwd=tmp_path, env=env, capture_output=True, text=True)
+    env = os.environ | QUIET | dict(HOME=str(tmp_path/'home'))
+    command = [BIN/'deepgp_segment', *'--support known --query new --out out --cpu'.split()]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     after = snapshot(tmp_path)
     assert {p: t for p, t in after.items() if p.parts[0] not in ('out', 'home') and p != Path('.')} == before
-    assert len(list((tmp_path/'out/masks').iterdir())) == sum(not n.startswith('.') for n in HOSTILE) + 1 and json.loads((tmp_path/'out/summary.json').read_text())['finished']
+    assert len(list((tmp_path/'out/masks').iterdir())) == sum(not n.startswith('.') for n in HOSTILE) + 1
+    assert json.loads((tmp_path/'out/summary.json').read_text())['finished']
 
 
 def test_a_training_writes_into_its_folder_only(tmp_path):
-    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1', HOME=str(tmp_path/'home'), DEEPGP_FSS_CACHE=str(tmp_path/'home/cache'))
-    run = [BIN/'deepgp_train', *'--data n_train=40 n_val=40 side=48 --iterations 2 --batch 2 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --out run'.split()]
-    subprocess.run(run, cwd=tmp_path, env=env, check=True, capture_output=True)
-    subprocess.run([BIN/'deepgp_eval', 'run', '--shots', '1', '--episodes', '3', '--cpu', '--out', 'eval'], cwd=tmp_path, env=env, check=True, capture_output=True)
+    env = os.environ | QUIET | dict(HOME=str(tmp_path/'home'), DEEPGP_FSS_CACHE=str(tmp_path/'home/cache'))
+    for command in (f'deepgp_train --data n_train=40 n_val=40 side=48 --iterations 2 {TINY_RUN}',
+                    'deepgp_eval run --shots 1 --episodes 3 --cpu --out eval'):
+        name, *words = command.split()
+        subprocess.run([BIN/name, *words], cwd=tmp_path, env=env, check=True, capture_output=True)
     assert {p.name for p in tmp_path.iterdir()} <= {'run', 'eval', 'home'}
 
 
@@ -142,19 +166,23 @@ def test_a_pickle_is_never_executed(tmp_path, name):
 # ---- the same again
 
 def test_the_same_commands_give_the_same_bytes(tmp_path):
-    env = os.environ | dict(OMP_NUM_THREADS='1', TQDM_DISABLE='1')
     rng = np.random.default_rng(0)
     for i in range(3):
         (tmp_path/'known').mkdir(exist_ok=True)
         Image.fromarray(rng.integers(0, 256, (60, 50, 3), dtype=np.uint8)).save(tmp_path/f'known/{i}.jpg')
         Image.fromarray(np.pad(np.ones((30, 20), np.uint8), 15)).save(tmp_path/f'known/{i}.png')
-    def go(*words): subprocess.run([BIN/words[0], *words[1:]], cwd=tmp_path, env=env, check=True, capture_output=True)
+    def go(command):
+        name, *words = command.split()
+        subprocess.run([BIN/name, *words], cwd=tmp_path, env=os.environ | QUIET, check=True, capture_output=True)
+    def written():
+        files = [p for name in ('run', 'out') for p in (tmp_path/name).rglob('*') if p.is_file()]
+        return {p.relative_to(tmp_path): p.read_bytes() for p in files if 'tensorboard' not in p.parts}
     results = []
     for _ in range(2):
         for name in ('run', 'out'): shutil.rmtree(tmp_path/name, ignore_errors=True)
-        go('deepgp_train', *'--data n_train=40 n_val=40 side=48 --iterations 4 --batch 2 --shots 1 --size 48 --dim 16 --encoding_dim 8 --decoder_width 16 --cpu --picture_every 2 --out run'.split())
-        go('deepgp_eval', *'run --shots 1 2 --episodes 10 --cpu'.split())
-        go('deepgp_segment', *'--support known --query known --model run --out out --cpu'.split())
-        results.append({p.relative_to(tmp_path): p.read_bytes() for name in ('run', 'out') for p in (tmp_path/name).rglob('*') if p.is_file() and 'tensorboard' not in p.parts})
+        go(f'deepgp_train --data n_train=40 n_val=40 side=48 --iterations 4 --picture_every 2 {TINY_RUN}')
+        go('deepgp_eval run --shots 1 2 --episodes 10 --cpu')
+        go('deepgp_segment --support known --query known --model run --out out --cpu')
+        results.append(written())
     assert results[0].keys() == results[1].keys() and len(results[0]) > 20
     assert [str(p) for p in results[0] if results[0][p] != results[1][p]] == []

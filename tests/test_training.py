@@ -228,7 +228,7 @@ def test_a_damaged_state_is_named(whole, tmp_path, damage):
 
 SPOILT = [('running_var', lambda t: -t, 'negative variances'),
           ('.weight', lambda t: t.round().to(torch.int64), 'whole numbers, where weights are fractions'),
-          ('.weight', lambda t: t*float('nan'), 'no real, finite numbers'),
+          ('.weight', lambda t: t*float('nan'), 'not real, finite numbers'),
           ('.exp_avg_sq', lambda t: -1 - t, 'values that no optimizer leaves'),
           ('.exp_avg', lambda t: t/0, 'values that no optimizer leaves')]
 

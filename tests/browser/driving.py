@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync']
+FLAGS = ['--no-sandbox', '--disable-gpu', '--no-first-run', '--disable-background-networking',
+         '--disable-component-update', '--disable-sync']
 CHROMIUM = shutil.which('chromium') or shutil.which('chromium-browser') or shutil.which('google-chrome')
 
 
@@ -29,16 +30,20 @@ def served(kind, notebook, log):
     settings.parent.mkdir(parents=True)
     settings.write_text('{"fetchNews": "false"}')  # otherwise a pop-up covers the page
     own = {name: str(work/name.lower()) for name in ('JUPYTER_CONFIG_DIR', 'IPYTHONDIR')}
-    env = os.environ | own | dict(JUPYTERLAB_SETTINGS_DIR=str(work/'settings'), PATH=f'{Path(sys.executable).parent}:{os.environ["PATH"]}', TQDM_DISABLE='1')
+    path = f'{Path(sys.executable).parent}:{os.environ["PATH"]}'
+    env = os.environ | own | dict(JUPYTERLAB_SETTINGS_DIR=str(work/'settings'), TQDM_DISABLE='1', PATH=path)
     words = dict(voila=['-m', 'voila', str(work/notebook.name), '--Voila.ip=127.0.0.1'],
-                 lab=['-m', 'jupyterlab', '--ip=127.0.0.1', '--allow-root', f'--ServerApp.root_dir={work}', '--IdentityProvider.token=',
+                 lab=['-m', 'jupyterlab', '--ip=127.0.0.1', '--allow-root',
+                      f'--ServerApp.root_dir={work}', '--IdentityProvider.token=',
                       '--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate'])[kind]
     with open(log, 'w') as out:
-        server = subprocess.Popen([sys.executable, *words, '--no-browser', f'--port={port}'], cwd=work, env=env, stdout=out, stderr=subprocess.STDOUT)
+        command = [sys.executable, *words, '--no-browser', f'--port={port}']
+        server = subprocess.Popen(command, cwd=work, env=env, stdout=out, stderr=subprocess.STDOUT)
+        address = f'http://127.0.0.1:{port}/' + ('api' if kind == 'lab' else 'voila/static/')
         try:
             for _ in range(400):
                 assert server.poll() is None, f'the server died: {Path(log).read_text()[-2000:]}'
-                try: urllib.request.urlopen(f'http://127.0.0.1:{port}/' + ('api' if kind == 'lab' else 'voila/static/'), timeout=60).read(); break
+                try: urllib.request.urlopen(address, timeout=60).read(); break
                 except urllib.error.HTTPError: break  # it answers
                 except OSError: time.sleep(.25)
             yield port
@@ -49,11 +54,15 @@ def served(kind, notebook, log):
 def opened(playwright, kind, notebook, log):
     "A page with the notebook, all of its cells run; whatever it asks for outside of this machine is refused"
     with served(kind, notebook, log) as port, tempfile.TemporaryDirectory() as profile:
-        context = playwright.chromium.launch_persistent_context(profile, executable_path=CHROMIUM, headless=True, args=FLAGS, viewport=dict(width=1280, height=1000))
+        context = playwright.chromium.launch_persistent_context(
+            profile, executable_path=CHROMIUM, headless=True, args=FLAGS, viewport=dict(width=1280, height=1000))
         page, here = context.pages[0], f'http://127.0.0.1:{port}'
-        context.route('**/*', lambda route: route.continue_() if route.request.url.startswith((here, 'data:', 'blob:')) else route.abort())
+        def only_here(route):
+            if route.request.url.startswith((here, 'data:', 'blob:')): route.continue_()
+            else: route.abort()
+        context.route('**/*', only_here)
         path = f'lab/tree/{notebook.name}?reset' if kind == 'lab' else ''
-        page.goto(f'http://127.0.0.1:{port}/{path}', wait_until='domcontentloaded', timeout=180_000)
+        page.goto(f'{here}/{path}', wait_until='domcontentloaded', timeout=180_000)
         if kind == 'lab': run_all(page, port)
         yield page
         context.close()
@@ -88,7 +97,9 @@ def press(page, name, key, times=1):
     for _ in range(times): page.keyboard.press(key)
 
 
-def choose(page, name, option): page.locator(f'.widget-inline-hbox:has(label:text-is("{name}")) select').first.select_option(label=option)
+def choose(page, name, option):
+    "Pick an option of a dropdown"
+    page.locator(f'.widget-inline-hbox:has(label:text-is("{name}")) select').first.select_option(label=option)
 
 
 def stroke(page, canvas, points):
@@ -104,4 +115,5 @@ def stroke(page, canvas, points):
 
 def pixel(page, canvas, x, y):
     "Colour of a canvas at a share of its width and height"
-    return canvas.evaluate('(c, [x, y]) => [...c.getContext("2d").getImageData(x*c.width, y*c.height, 1, 1).data].slice(0, 3)', [x, y])
+    script = '(c, [x, y]) => [...c.getContext("2d").getImageData(x*c.width, y*c.height, 1, 1).data].slice(0, 3)'
+    return canvas.evaluate(script, [x, y])

@@ -39,7 +39,9 @@ def test_sliders_change_what_is_shown(playwright, tmp_path, kind):
         before = sources(page)
         press(page, 'shots', 'ArrowLeft', 4)
         says(page, 'shots=1 ')
-        page.wait_for_function('old => [...document.querySelectorAll("img.widget-image")].slice(0, 2).every((i, k) => i.src !== old[k])', arg=before)
+        both_new = ('old => [...document.querySelectorAll("img.widget-image")].slice(0, 2)'
+                    '.every((image, k) => image.src !== old[k])')
+        page.wait_for_function(both_new, arg=before)
         box = slider(page, 'noise').bounding_box()
         page.mouse.move(box['x'] + box['width']/2, box['y'] + box['height']/2)
         page.mouse.down()
@@ -91,7 +93,9 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
         stroke(page, canvas, [(.4, .5), (.6, .5)])
         assert pixel(page, canvas, .5, .5) != plain  # the stroke is on the screen
         page.click('button:has-text("undo")')
-        page.wait_for_function('old => [...document.querySelector("canvas.deepgp-canvas").getContext("2d").getImageData(96, 96, 1, 1).data].slice(0, 3).join() === old', arg=','.join(map(str, plain)))
+        as_before = ('old => [...document.querySelector("canvas.deepgp-canvas").getContext("2d")'
+                     '.getImageData(96, 96, 1, 1).data].slice(0, 3).join() === old')
+        page.wait_for_function(as_before, arg=','.join(map(str, plain)))
         page.click('button:has-text("segment")')
         says(page, 'Nothing has been learnt')
         stroke(page, canvas, [(.3, .3), (.5, .5), (.4, .6)])
@@ -102,14 +106,17 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
         choose(page, 'image', 'scene 2')
         page.click('button:has-text("segment")')
         says(page, 'segmented scene 2')
-        page.wait_for_function('() => [...document.querySelectorAll("img.widget-image")].filter(i => i.naturalWidth > 100).length >= 2')
+        page.wait_for_function('() => [...document.querySelectorAll("img.widget-image")]'
+                               '.filter(image => image.naturalWidth > 100).length >= 2')
         photograph(page, 'paint')
-        Image.fromarray(np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)).save(tmp_path/'mine.png')
-        (tmp_path/'broken.jpg').write_text('no image')
+        mine = np.random.default_rng(0).integers(0, 256, (60, 80, 3), dtype=np.uint8)
+        Image.fromarray(mine).save(tmp_path/'mine.png')
+        (tmp_path/'broken.jpg').write_text('not an image')
         with page.expect_file_chooser() as chooser: page.click('button:has-text("upload")')
         chooser.value.set_files([tmp_path/'broken.jpg', tmp_path/'mine.png'])
         says(page, 'broken.jpg cannot be read')
-        page.wait_for_function('() => { const c = document.querySelector("canvas.deepgp-canvas"); return c.width === 80 && c.height === 60 }')
+        page.wait_for_function('() => { const c = document.querySelector("canvas.deepgp-canvas"); '
+                               'return c.width === 80 && c.height === 60 }')
         page.click('button:has-text("segment")')
         says(page, 'segmented mine.png')
         choose(page, 'image', 'scene 2')
