@@ -68,11 +68,11 @@ def check_weights(
     if why is None: return
     usual = getattr(BACKBONES[kind], 'usual_weights', None)
     or_usual = f', or --weights {usual}' if usual else ''
-    give = f' Give --weights FILE{or_usual}.' if takes_weights else ''
+    give = f': give --weights FILE{or_usual}.' if takes_weights else '.'
     frozen = ('freeze_backbone', is_frozen), ('freeze_bn', frozen_statistics)
     changes = ' and '.join(f'{option} false' for option, is_set in frozen if is_set)
     scratch = '' if never_trained else f' To train from scratch, set {changes}.'
-    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}.{give}{scratch} '
+    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}{give}{scratch} '
                      'If a random, frozen backbone is what you want, say --weights random.')
 
 # %% ../nbs/use/31_training.ipynb #54f40e29
