@@ -44,6 +44,7 @@ from .base import (IGNORE, BadFile, Lines, load_tensors, locked, named, progress
                              writable, write_atomically, write_figure, write_json)
 from .config import BACKBONES, Recipe, RunConfig, make_config
 from .datasets import FewShotData, open_data
+from .encoders import fit_state
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
@@ -56,16 +57,22 @@ def check_weights(
 ):
     "Raise a `ValueError` for a backbone that is random and will not learn"
     name, kind = config.model.backbone, config.model.backbone.partition(':')[0]
-    if config.weights is not None or name == 'custom' or 'weights' not in BACKBONES.options(kind): return
-    why, scratch = getattr(BACKBONES[kind], 'needs_weights', None), ''
-    if why is None:
-        if not (config.model.freeze_bn and 'freeze_bn' in BACKBONES.options(kind)): return
-        why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
-        scratch = ' To train from scratch, set freeze_bn false.'
+    if config.weights is not None or name == 'custom': return
+    options, is_frozen = BACKBONES.options(kind), config.model.freeze_backbone
+    takes_weights, never_trained = 'weights' in options, getattr(BACKBONES[kind], 'needs_weights', None)
+    frozen_statistics = takes_weights and 'freeze_bn' in options and config.model.freeze_bn
+    if never_trained: why = never_trained if takes_weights else None  # otherwise it brings its own
+    elif is_frozen and (takes_weights or kind in BACKBONES.own): why = 'freeze_backbone keeps it so'
+    elif frozen_statistics: why = 'freeze_bn keeps batch-norm statistics that mean nothing for it'
+    else: why = None
+    if why is None: return
     usual = getattr(BACKBONES[kind], 'usual_weights', None)
     or_usual = f', or --weights {usual}' if usual else ''
-    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}: '
-                     f'give --weights FILE{or_usual}.{scratch} '
+    give = f': give --weights FILE{or_usual}.' if takes_weights else '.'
+    frozen = ('freeze_backbone', is_frozen), ('freeze_bn', frozen_statistics)
+    changes = ' and '.join(f'{option} false' for option, is_set in frozen if is_set)
+    scratch = '' if never_trained else f' To train from scratch, set {changes}.'
+    raise ValueError(f'The backbone {name} has no weights, so it is random, and {why}{give}{scratch} '
                      'If a random, frozen backbone is what you want, say --weights random.')
 
 # %% ../nbs/use/31_training.ipynb #54f40e29
@@ -200,13 +207,16 @@ def unpack_state(
     model:nn.Module, # filled
     optimizer:torch.optim.Optimizer, # filled
 ):
-    "Undo `pack_state`"
-    model.load_state_dict({k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')})
+    "Undo `pack_state`, or raise a `ValueError` for values that no training leaves"
+    weights = {k.removeprefix('model.'): v for k, v in tensors.items() if k.startswith('model.')}
+    fit_state(model, weights, 'its model')
     moments = {}
-    for key in tensors:
+    for key, value in tensors.items():
         if not key.startswith('optimizer.'): continue
         _, i, name = key.split('.', 2)
-        moments.setdefault(int(i), {})[name] = tensors[key]
+        if not torch.isfinite(value).all() or name == 'exp_avg_sq' and (value < 0).any():
+            raise ValueError(f'{key} holds values that no optimizer leaves')
+        moments.setdefault(int(i), {})[name] = value
     now = optimizer.state_dict()['param_groups']
     groups = [saved | dict(params=group['params']) for saved, group in zip(rest['groups'], now, strict=True)]
     optimizer.load_state_dict(dict(state=moments, param_groups=groups))
@@ -532,6 +542,7 @@ def _disk(out):
     "Errors of the disk become a sentence about what is intact"
     try: yield
     except OSError as e:
+        if e.errno is None: raise  # it is not the system's, but ours, and says itself what is wrong
         state = out/'state.safetensors'
         if state.exists(): intact = f'the last checkpoint, of step {load_state(state)[1]["step"]}, is intact'
         else: intact = 'there is no checkpoint yet'

@@ -158,7 +158,7 @@ def test_fingerprints_of_every_kind_of_set(tmp_path):
 
 def test_a_training_on_damaged_features_repairs_them_and_ends_the_same(tmp_path, capsys):
     def run(name):
-        config = make_config('shapes', SMALL, iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8,
+        config = make_config('shapes', SMALL, 'random', iterations=3, batch=4, shots=1, size=48, dim=16, encoding_dim=8,
                              decoder_width=16, freeze_backbone=True, augment=False, cache=True)
         train(config, tmp_path/name, progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
         return [row['loss'] for row in read_log(tmp_path/name/'log.csv')]

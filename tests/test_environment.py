@@ -20,7 +20,7 @@ from PIL import Image
 from bad_input.case import run, script
 from bad_input.material import model, support
 from bad_input.pictures import JPEG, png, scene
-from deepgp_fss import base
+from deepgp_fss import base, process
 from deepgp_fss.datasets import build_index, folder_set, open_data
 from deepgp_fss.encoders import SmallEncoder, fit_state, read_state
 from deepgp_fss.episodes import Episodes
@@ -97,11 +97,55 @@ def test_a_backend_that_was_chosen_in_python_stays():
 def limited(gigabytes): return lambda: resource.setrlimit(resource.RLIMIT_AS, (int(gigabytes*2**30),)*2)
 
 
-@pytest.mark.skipif(sys.platform != 'linux', reason='other systems count addresses in other ways')
-@pytest.mark.parametrize('gigabytes, work', [(.5, 'import torch'), (15, 'import torch; torch.zeros(2**33)'), (15, 'x = bytearray(2**34)')])
+LINUX = pytest.mark.skipif(sys.platform != 'linux', reason='other systems count addresses in other ways')
+ALLOCATE = 'import torch; torch.zeros(2**33)', 'x = bytearray(2**34)'
+
+
+@LINUX
+@pytest.mark.parametrize('gigabytes, work', [(.5, 'import torch'), *((15, work) for work in ALLOCATE)])
 def test_little_memory(gigabytes, work):
     done = python(as_program(work), preexec_fn=limited(gigabytes))
-    assert done.returncode == 1 and done.stderr.startswith('deepgp_test: there is not enough memory') and 'Traceback' not in done.stderr, done.stderr
+    assert done.returncode == 1 and 'Traceback' not in done.stderr, done.stderr
+    assert done.stderr.startswith('deepgp_test: there is not enough memory'), done.stderr
+
+
+@LINUX
+@pytest.mark.parametrize('work', ['segment', 'eval'])
+@pytest.mark.parametrize('kilobytes', [3_300_000, 3_500_000, 3_600_000, 5_200_000])
+def test_too_few_addresses_to_start(tmp_path, kilobytes, work):
+    "There, imports crash, hang or interrupt themselves; so nothing is imported"
+    words = dict(segment=f'--support {support()} --query {support()}', eval='shapes --shots 5 --episodes 3')[work]
+    done = in_shell(tmp_path, f'ulimit -v {kilobytes}; deepgp_{work} {words} --out out --cpu')
+    says = (f'deepgp_{work}: there is not enough memory: this process may address {kilobytes/2**20:.1f} GB '
+            f'(ulimit -v {kilobytes})')
+    assert done.returncode == 1 and done.stderr.startswith(says) and done.stderr.count('\n') == 1, done.stderr
+    assert 'allow 5 GB (ulimit -v 5242880) or more' in done.stderr and not (tmp_path/'out').exists()
+
+
+@LINUX
+def test_just_enough_addresses(tmp_path):
+    "On a machine with many cores this may be too few still; then it is said, too"
+    words = f'deepgp_segment --support {support()} --query {support()} --out out --cpu'
+    done = in_shell(tmp_path, f'ulimit -v 5242880; {words}')
+    if done.returncode: assert done.returncode == 1 and 'there is not enough memory' in done.stderr, done.stderr
+    else: assert (tmp_path/'out/summary.json').exists()
+    assert 'Traceback' not in done.stderr
+
+
+@LINUX
+def test_an_import_that_crashes_hangs_or_interrupts_itself(monkeypatch):
+    monkeypatch.setattr(process, '_address_limit', lambda: 8*2**30)
+    monkeypatch.delitem(sys.modules, 'torch')
+    process._check_memory()
+    interrupts_itself = 'signal; signal.raise_signal(signal.SIGINT)'  # as OpenBLAS does
+    for code in ('os; os.abort()', interrupts_itself, 'os; raise SystemError("returned NULL")'):
+        monkeypatch.setattr(process, 'IMPORTS', code)
+        with pytest.raises(ValueError, match='this process may address 8.0 GB'): process._check_memory()
+    assert not process._can_import('time; time.sleep(600)', patience=1)
+    assert process.sentence(SystemError('returned NULL without setting an exception')).startswith('there is not enough')
+    monkeypatch.setattr(process, '_address_limit', lambda: None)
+    assert process.sentence(SystemError('returned NULL without setting an exception')) is None
+    process._check_memory()  # without a limit nothing is tried
 
 
 def no_shared_memory():

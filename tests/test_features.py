@@ -25,7 +25,7 @@ SETTINGS = dict(iterations=8, batch=4, shots=1, size=48, dim=16, encoding_dim=8,
                 freeze_backbone=True, augment=False)
 
 
-def frozen(**settings): return make_config('shapes', SMALL, **SETTINGS | settings)
+def frozen(**settings): return make_config('shapes', SMALL, 'random', **SETTINGS | settings)
 
 
 @pytest.mark.parametrize('config', [ModelConfig('resnet18', 16, encoding_dim=8, decoder_width=16),

@@ -1,10 +1,12 @@
 "Every command, stopped by every signal: one sentence, status 130, what is done is kept, nobody is left behind"
+import contextlib
 import json
 import multiprocessing
 import os
 import runpy
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -16,7 +18,7 @@ from PIL import Image
 
 from bad_input.case import script
 from bad_input.pictures import scene
-from deepgp_fss import commands
+from deepgp_fss import commands, process
 from deepgp_fss.process import as_command, on_signals
 from deepgp_fss.training import asked_to_stop, load_state, read_log
 from faults import TINY
@@ -271,3 +273,84 @@ def test_a_second_signal_does_not_disturb_the_first(tmp_path):
         try: os.kill(os.getpid(), signal.SIGTERM)
         finally: os.kill(os.getpid(), signal.SIGTERM); kept.touch()
     assert end.value.code == 130 and kept.exists()
+
+
+# ---- a signal that arrives where its exception would be lost, or where nobody catches it
+
+DROPS = dict(
+    weakref='thing = Thing(); reference = weakref.ref(thing, send); del thing',
+    __del__='Thing.__del__ = send; thing = Thing(); del thing',
+    library="""
+    try: send()
+    except: pass""")
+PROGRAM = """
+import os, signal, sys, time, weakref
+from pathlib import Path
+from deepgp_fss.process import as_command
+class Thing: pass
+def send(_=None):
+    os.kill(os.getpid(), signal.{number})
+    for _ in range(100): pass
+sys.argv[0] = 'deepgp_test'
+with as_command('deepgp_test'):
+    {drop}
+    Path('after').touch()
+    {work}
+"""
+
+
+@pytest.mark.parametrize('number', SIGNALS, ids=lambda s: s.name)
+@pytest.mark.parametrize('work', ['time.sleep(600)', 'pass'], ids=['long', 'short'])
+@pytest.mark.parametrize('drop', DROPS)
+def test_a_signal_that_is_dropped_comes_again(tmp_path, drop, work, number):
+    code = PROGRAM.format(number=number.name, drop=DROPS[drop], work=work)
+    done = subprocess.run([sys.executable, '-c', code], cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert (tmp_path/'after').exists()  # it was dropped
+    assert done.returncode == 130 and done.stderr == 'deepgp_test: interrupted; run the same command again.\n'
+
+
+def test_clean_up_that_takes_long_is_left_in_peace():
+    "The signal does not come again while its interrupt is being handled"
+    tidied = []
+    with pytest.raises(SystemExit) as end, as_command('deepgp_test'):
+        try: os.kill(os.getpid(), signal.SIGTERM)
+        finally: time.sleep(5); tidied.append(True)
+    assert end.value.code == 130 and tidied
+    time.sleep(3)  # nor when the command has ended
+
+
+def at_line(n, work):
+    "What becomes of `work` if SIGTERM is answered at the n-th line that it runs in the files of `as_command`"
+    files, seen = [process.__file__, contextlib.__file__, signal.__file__], []
+    def watch(frame, event, _):
+        if frame.f_code.co_filename not in files: return None
+        if event == 'line':
+            seen.append(frame.f_lineno)
+            handler = signal.getsignal(signal.SIGTERM)
+            if len(seen) == n + 1 and callable(handler): handler(signal.SIGTERM, frame)  # as the interpreter does
+        return watch
+    before = sys.gettrace()
+    sys.settrace(watch)
+    try: work()
+    except SystemExit as e: code = e.code
+    except KeyboardInterrupt: code = 'nobody caught it'
+    else: code = 0
+    finally: sys.settrace(before)
+    return code, len(seen) <= n
+
+
+def test_a_signal_at_any_line_ends_in_a_sentence():
+    "Before the work begins, and after it has ended, too: there is no line where the exception is not caught"
+    def well():
+        with as_command('deepgp_test'): pass
+    def badly():
+        with as_command('deepgp_test'): raise ValueError('wrong.')
+    before = [signal.getsignal(s) for s in [*SIGNALS, signal.SIGALRM]]
+    for work, usual in ((well, 0), (badly, 'deepgp_test: wrong.')):
+        codes = []
+        while True:
+            code, is_over = at_line(len(codes), work)
+            if is_over: break
+            codes.append(code)
+        assert set(codes) == {usual, 130} and len(codes) > 50
+    assert [signal.getsignal(s) for s in [*SIGNALS, signal.SIGALRM]] == before

@@ -1,6 +1,7 @@
 "Training and evaluation: killed, resumed, shared among processes, and still the same numbers"
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -23,6 +24,7 @@ from deepgp_fss.evaluation import (FINE, add_up, auroc, bootstrap, class_iou, co
                                    finish, histograms, miou)
 from deepgp_fss.model import DeepGPNet, load_checkpoint
 from deepgp_fss.paper import ours_beside
+from deepgp_fss.process import sentence
 from deepgp_fss.training import (TrainingStopped, load_state, make_optimizer, read_log, set_rate, train,
                                  training_data)
 
@@ -159,6 +161,32 @@ def test_a_run_from_before_that_rule_continues(tmp_path, monkeypatch):
     assert train(config, tmp_path/'run', resume=True, **QUIET) == done and done.exists()
 
 
+@pytest.mark.parametrize('frozen_bn', [True, False])
+@pytest.mark.parametrize('backbone', ['resnet18', 'small'])
+def test_a_frozen_random_backbone_is_used_only_if_asked_for(tmp_path, backbone, frozen_bn):
+    preset, scales = ('paper', (16,)) if backbone == 'resnet18' else ('shapes', (8,))
+    settings = SETTINGS | dict(iterations=2, backbone=backbone, scales=scales)
+    config = make_config(preset, dict(name='shapes', n_train=60, side=48), freeze_backbone=True, freeze_bn=frozen_bn,
+                         **settings)
+    with pytest.raises(ValueError, match=f'{backbone} has no weights.*freeze_backbone keeps it so.*'
+                                         'set freeze_backbone false.*say --weights random') as refused:
+        train(config, tmp_path/'run', **QUIET)
+    assert ('set freeze_backbone false and freeze_bn false' in str(refused.value)) == (
+        frozen_bn and backbone == 'resnet18')
+    assert ('--weights FILE' in str(refused.value)) == (backbone == 'resnet18')  # nobody has weights for the small one
+    assert not (tmp_path/'run').exists()
+    assert train(replace(config, weights='random'), tmp_path/'run', **QUIET)
+
+
+def test_missing_weights_are_no_matter_of_the_disk(tmp_path, monkeypatch):
+    "They are said alone: nothing is wrong with the folder of the run, and there is nothing to resume"
+    monkeypatch.setattr(torch.hub, 'get_dir', lambda: str(tmp_path/'hub'))
+    config = replace(on_resnet(iterations=2), weights='imagenet')
+    with pytest.raises(FileNotFoundError) as missing: train(config, tmp_path/'run', **QUIET)
+    assert sentence(missing.value).startswith('The ImageNet weights of resnet18 are not in the cache')
+    assert 'written or read' not in str(missing.value) and '--resume' not in str(missing.value)
+
+
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, monkeypatch):
     save, calls = training.save_state, []
     def full(path, tensors, **header):
@@ -196,6 +224,24 @@ def test_a_damaged_state_is_named(whole, tmp_path, damage):
     (tmp_path/'state.safetensors').write_bytes(damage((whole.parent/'state.safetensors').read_bytes()))
     with pytest.raises(BadFile, match='state.safetensors is not the state of a training run, or is damaged'):
         load_state(tmp_path/'state.safetensors')
+
+
+SPOILT = [('running_var', lambda t: -t, 'negative variances'),
+          ('.weight', lambda t: t.round().to(torch.int64), 'whole numbers, where weights are fractions'),
+          ('.weight', lambda t: t*float('nan'), 'not real, finite numbers'),
+          ('.exp_avg_sq', lambda t: -1 - t, 'values that no optimizer leaves'),
+          ('.exp_avg', lambda t: t/0, 'values that no optimizer leaves')]
+
+
+@pytest.mark.parametrize('name, spoil, says', SPOILT, ids=range(len(SPOILT)))
+def test_a_state_with_values_that_no_training_leaves_is_refused(whole, tmp_path, name, spoil, says):
+    shutil.copytree(whole.parent, tmp_path/'run')
+    state = tmp_path/'run/state.safetensors'
+    tensors, header = load_state(state)
+    key = next(k for k in tensors if k.endswith(name))
+    training.save_state(state, tensors | {key: spoil(tensors[key])}, **header)
+    with pytest.raises(BadFile, match=f'state.safetensors does not fit its run .*{says}.*choose another --out'):
+        train(tiny(iterations=12), tmp_path/'run', resume=True, **QUIET)
 
 
 def test_a_loss_that_is_no_number_stops_with_a_dump(tmp_path, monkeypatch):

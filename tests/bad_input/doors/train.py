@@ -3,7 +3,7 @@ from ..case import NUMBER, WHOLE, option, run
 from ..material import TRAIN, built_coco, folder, train
 from ..pictures import write
 
-CACHE = '--cache true --augment false --freeze_backbone true'.split()
+CACHE = '--cache true --augment false --freeze_backbone true --weights random'.split()
 def dataset(name, root): return '--recipe', 'shapes', '--dataset', name, '--root', root
 
 for words, *says in (
