@@ -17,8 +17,9 @@ from safetensors.torch import save_file
 from deepgp_fss import training
 from deepgp_fss.base import BadFile
 from deepgp_fss.commands import deepgp_eval
-from deepgp_fss.config import RECIPES, ModelConfig, Recipe, make_config
+from deepgp_fss.config import BACKBONES, RECIPES, ModelConfig, Recipe, make_config
 from deepgp_fss.datasets import open_data
+from deepgp_fss.encoders import SmallEncoder
 from deepgp_fss.episodes import Augment, Episodes
 from deepgp_fss.evaluation import (FINE, add_up, auroc, bootstrap, class_iou, count_pixels, ece, evaluate, fb_iou,
                                    finish, histograms, miou)
@@ -176,6 +177,13 @@ def test_a_frozen_random_backbone_is_used_only_if_asked_for(tmp_path, backbone, 
     assert ('--weights FILE' in str(refused.value)) == (backbone == 'resnet18')  # nobody has weights for the small one
     assert not (tmp_path/'run').exists()
     assert train(replace(config, weights='random'), tmp_path/'run', **QUIET)
+
+
+def test_a_backbone_of_a_user_may_bring_its_own_weights(tmp_path, monkeypatch):
+    monkeypatch.setattr(BACKBONES, 'things', dict(BACKBONES.things))
+    BACKBONES.add('mine')(type('Mine', (SmallEncoder,), dict(__module__='__main__')))
+    settings = SETTINGS | dict(iterations=2, backbone='mine', scales=(8,), freeze_backbone=True)
+    assert train(make_config('shapes', dict(name='shapes', n_train=60, side=48), **settings), tmp_path/'run', **QUIET)
 
 
 def test_missing_weights_are_no_matter_of_the_disk(tmp_path, monkeypatch):
