@@ -83,7 +83,7 @@ def _read(x, shape, name, rule): # -> labels (H, W) uint8, and their `Meaning`
     if x.ndim != 2: raise BadFile(f'{name} has shape {x.shape}: a mask must be (H, W).')
     if x.shape != tuple(shape): raise BadFile(f'{name} is {x.shape[1]}x{x.shape[0]}, but its image is {shape[1]}x{shape[0]}: a mask has the size of its image.')
     numbers = mask_numbers(x, name, rule.threshold)
-    meaning = understand(np.bincount(numbers.ravel(), minlength=256), name, rule)
+    meaning = understand(np.bincount(numbers.ravel(), minlength=256), name, rule, picture=numbers)
     return meaning.table.take(numbers), meaning
 
 # %% ../nbs/use/34_segmenter.ipynb #be1b42f8
