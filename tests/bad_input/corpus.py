@@ -696,7 +696,7 @@ for name, do, *says in (
     ('255 the object in one mask, and not counted in another', in_data('class3/3.png', np.where(DRAWN, 1, 255*np.eye(40, 48)).astype(np.uint8), source=class_folders),
      '255 is the object in', 'make them alike'),
     ('label maps of 0 and 255', lambda at: check('folder', changed_folder(at, lambda d: [write(d/f'masks/{i:02}.png', np.where(DRAWN, 255, 0).astype(np.uint8)) for i in range(12)])),
-     'no mask shows any class', 'save the object as 1'),
+     '12 of 12 label maps', 'show no class', 'save the object as 1'),
     ('a mask of one class of another size', in_data('class3/3.png', MASK, source=class_folders), '3.jpg is 48x40', '3.png is 64x64')):
     refused('data file', name, do, *says)
 
@@ -712,7 +712,7 @@ refused('data file', 'a photograph that is damaged, met in training', trains_on(
 refused('data file', 'a photograph of another size, met in training', trains_on(lambda d: [write(d/f'images/{i:02}.jpg', scene(i)[0]) for i in range(12)]),
         'Episode 0', 'is 64x64', 'is 48x40')
 refused('data file', 'label maps that are 255 everywhere', trains_on(lambda d: [write(d/f'masks/{i:02}.png', DRAWN*0 + 255) for i in range(12)]),
-        'no image with 50 pixels', 'lower min_area')
+        '12 of 12 label maps', 'show no class, only 255', '--ignore 255')
 refused('data file', 'a name with a line break', trains_on(lambda d: [p.rename(p.with_stem('two\nlines')) for p in (d/'images/03.jpg', d/'masks/03.png')]),
         "'two\\nlines'", 'rename the file')
 refused('data file', 'two photographs with the same name, 03.jpg and 03.jpeg',
