@@ -4,11 +4,11 @@
 
 # %% auto #0
 __all__ = ['PASCAL_CLASSES', 'COCO_CLASSES', 'INDEX_VERSION', 'KNOWN', 'MIN_AREA', 'coco_folds', 'transfer_folds', 'Item',
-           'select_class', 'ImageSet', 'read_index', 'in_parallel', 'build_index', 'read_list', 'find_folder',
-           'find_voc', 'pascal_names', 'pascal', 'find_coco', 'coco_lacks', 'coco_year', 'coco_masks', 'coco',
-           'LabelMapFolder', 'ClassFolder', 'read_classes', 'one_each', 'folder_set', 'ShapesSet', 'FewShotData',
-           'Side', 'Fold', 'open_data', 'hold_out', 'shapes_fold', 'pascal_fold', 'coco_fold', 'transfer_fold',
-           'folder_fold', 'Subset']
+           'select_class', 'Counted', 'ImageSet', 'read_index', 'in_parallel', 'build_index', 'read_list',
+           'find_folder', 'find_voc', 'pascal_names', 'pascal', 'find_coco', 'coco_lacks', 'coco_year', 'coco_masks',
+           'coco', 'LabelMapFolder', 'ClassFolder', 'read_classes', 'one_each', 'folder_set', 'ShapesSet',
+           'FewShotData', 'Side', 'Fold', 'open_data', 'hold_out', 'shapes_fold', 'pascal_fold', 'coco_fold',
+           'transfer_fold', 'folder_fold', 'Subset']
 
 # %% ../nbs/data/22_datasets.ipynb #87d74666
 import hashlib
@@ -25,8 +25,8 @@ from PIL import Image
 
 from .base import FOLDS, IGNORE, BadFile, cache_dir, cores, locked, naming, progress_bar, writable
 from .config import DATASETS
-from .files import (FORMATS, MaskRule, count_labels, count_mask, list_photographs, read_image, read_labels,
-                              read_mask, read_upright, upright_shape)
+from .files import (FORMATS, MaskRule, Meaning, count_labels, count_mask, list_photographs, read_image,
+                              read_labels, read_mask, read_upright, two_meanings, upright_shape)
 from .shapes import Shapes, draw_shapes
 
 # %% ../nbs/data/22_datasets.ipynb #cde1b5d2
@@ -75,9 +75,21 @@ def select_class(
     "The mask of one class"
     return np.where(labels == IGNORE, np.uint8(IGNORE), (labels == c).astype(np.uint8))
 
+# %% ../nbs/data/22_datasets.ipynb #5b3e9c71
+class Counted(NamedTuple):
+    "What is in a mask"
+    areas:dict    # label -> pixels, without the background
+    remarks:str   # what only all masks of a set together decide: 'white', 'void', 'full'
+
+def _remarks(meaning):
+    no_background = 0 not in meaning.counts and set(meaning.counts) != {IGNORE}
+    words = {True: 'white', False: 'void', None: ''}[meaning.white], 'full'*no_background
+    return ' '.join(filter(None, words))
+
 # %% ../nbs/data/22_datasets.ipynb #9cdf7cd3
 class ImageSet:
     "Images with label maps; label `c` is called `classes[c-1]`"
+    rule = MaskRule(ignore=IGNORE)  # what is known of the masks
     def __init__(self,
         items:list, # of `Item`
         classes:tuple, # names
@@ -91,9 +103,12 @@ class ImageSet:
     def __repr__(self): return f'{self.title}: {len(self):,} images, {len(self.classes)} classes'
     def name(self, i): return self.items[i].name
     def image(self, i): "(H, W, 3) uint8"; return read_image(self.items[i].image)
-    def labels(self, i): "(H, W) uint8"; return read_labels(self.items[i].mask)
+    def labels(self, i): "(H, W) uint8"; return read_labels(self.items[i].mask, len(self.classes), self.rule)
     def mask(self, i, c): "(H, W) uint8, of one class"; return select_class(self.labels(i), c)
-    def count(self, i): "label -> pixels"; return count_labels(self.items[i].mask)
+    def meaning(self, i): "of a mask"; return count_labels(self.items[i].mask, len(self.classes), self.rule)
+    def count(self, i): "`Counted`"; return self.counted(i, self.meaning(i))
+    def counted(self, i, meaning): return Counted({c: n for c, n in meaning.counts.items() if c}, _remarks(meaning))
+    def judge(self, counted): "Refuse masks that contradict each other; `counted` is of all of them"
 
     def load(self, i, c):
         "Image (H, W, 3) and mask (H, W) of class `c`: 1, 0, and 255 where it does not count"
@@ -114,7 +129,7 @@ class ImageSet:
         return read_index(self) or build_index(self)
 
 # %% ../nbs/data/22_datasets.ipynb #d659ff81
-INDEX_VERSION = 2
+INDEX_VERSION = 3
 
 def _stamp(images):
     "First line of an index: what it was made from"
@@ -125,13 +140,14 @@ def _stamp(images):
     return f'# deepgp_fss index {INDEX_VERSION}, {len(images)} masks, {digest.hexdigest()}'
 
 # %% ../nbs/data/22_datasets.ipynb #e8d98f68
-def _index_line(name, areas):
+def _index_line(name, counted):
     if '\t' in name or '\n' in name: raise BadFile(f'The name {name!r} holds a tab or a line break: rename the file.')
-    return f'{name}\t' + ' '.join(f'{c}:{n}' for c, n in sorted(areas.items())) + '\n'
+    areas = ' '.join(f'{c}:{n}' for c, n in sorted(counted.areas.items()))
+    return f'{name}\t{areas}' + f'\t{counted.remarks}'*bool(counted.remarks) + '\n'
 
 def _parse_line(line):
-    name, _, areas = line.rstrip('\n').partition('\t')
-    return name, {int(c): int(n) for c, n in (pair.split(':') for pair in areas.split())}
+    name, areas, *remarks = line.rstrip('\n').split('\t')
+    return name, Counted({int(c): int(n) for c, n in (pair.split(':') for pair in areas.split())}, ' '.join(remarks))
 
 # %% ../nbs/data/22_datasets.ipynb #26ae792a
 def _read_lines(path, stamp):
@@ -154,7 +170,7 @@ def read_index(
     expected = [item.name for item in images.items]
     for path in _index_places(images):
         lines = _read_lines(path, stamp)
-        if [name for name, _ in lines] == expected: return [areas for _, areas in lines]
+        if [name for name, _ in lines] == expected: return [counted.areas for _, counted in lines]
 
 # %% ../nbs/data/22_datasets.ipynb #e24fea62
 def _digest(path):
@@ -208,16 +224,17 @@ def _count_all(images, path, workers, progress):
     stamp, part = _stamp(images), path.with_name(path.name + '.part')
     done = _read_lines(part, stamp)
     if [name for name, _ in done] != [item.name for item in images.items[:len(done)]]: done = []
-    areas = [counted for _, counted in done]
+    counted = [found for _, found in done]
     with naming(part), open(part, 'w', encoding='utf-8') as f:
         f.write(stamp + '\n' + ''.join(_index_line(*line) for line in done))
         todo = range(len(done), len(images))
         counts = in_parallel(images.count, todo, f'indexing {images.title}', workers, progress)
-        for i, counted in zip(todo, counts):
-            f.write(_index_line(images.name(i), counted))
-            areas.append(counted)
+        for i, found in zip(todo, counts):
+            f.write(_index_line(images.name(i), found))
+            counted.append(found)
+    images.judge(counted)
     with suppress(FileNotFoundError): os.replace(part, path)
-    return areas
+    return [found.areas for found in counted]
 
 # %% ../nbs/data/22_datasets.ipynb #1f7bb30b
 def read_list(
@@ -363,25 +380,49 @@ def _header_size(path):
 # %% ../nbs/data/22_datasets.ipynb #a389eab9
 class LabelMapFolder(ImageSet):
     "Photographs in one folder, label maps in another, names of the classes in `classes.txt`"
+    def __init__(self, items, classes, title, index_file, rule=MaskRule()):
+        super().__init__(items, classes, title, index_file)
+        self.rule = rule
+
     def image(self, i): return read_upright(self.items[i].image, upright_shape(self.items[i].mask))
     def fingerprint(self, i):
         size = _header_size(self.items[i].mask)  # which decides how the photograph lies
         return f'{super().fingerprint(i)} {size}'
 
+    def judge(self, counted):
+        white = [item.mask for item, found in zip(self.items, counted) if 'white' in found.remarks]
+        if white:
+            raise BadFile(f'{len(white)} of {len(self)} label maps, such as {white[0]}, show no class, only 255, '
+                          'which is not counted in label maps: save the object as 1 or the number of its class; '
+                          'or, if nothing there counts, say so with --ignore 255 (in Python ignore=255).')
+        labels = [found.areas.keys() - {IGNORE} for found in counted]
+        several = any(len(shown) > 1 for shown in labels)
+        no_background = all('full' in found.remarks for found, shown in zip(counted, labels) if shown)
+        if several and no_background and not self.rule.foreground:
+            some = ', '.join(map(str, sorted(set().union(*labels))[:8]))
+            raise BadFile(f'{self.title}: no label map has any background (0), as if they were raw trimaps: say which '
+                          f'of the labels ({some}) are objects, with --foreground and --ignore '
+                          '(in Python foreground= and ignore=).')
+
 # %% ../nbs/data/22_datasets.ipynb #ebbc3522
 class ClassFolder(LabelMapFolder):
     "One class to a folder: `items` are sorted by class, and `label_of[i]` is the class of item i"
     def __init__(self, items, classes, title, index_file, rule=MaskRule()):
-        super().__init__(items, classes, title, index_file)
-        self.rule = rule
+        super().__init__(items, classes, title, index_file, rule)
         number = {name: c for c, name in enumerate(self.classes, 1)}
         self.label_of = [number[item.image.parent.name] for item in self.items]
 
     def mask(self, i, c):
         mask = read_mask(self.items[i].mask, self.rule)
         return mask if c == self.label_of[i] else mask*(mask == IGNORE)
-    def count(self, i): return {self.label_of[i]: count_mask(self.items[i].mask, self.rule).counts.get(1, 0)}
     def labels(self, i): raise TypeError('One class to a folder has no label maps: use mask(i, c).')
+    def meaning(self, i): return count_mask(self.items[i].mask, self.rule)
+    def counted(self, i, meaning): return Counted({self.label_of[i]: meaning.counts.get(1, 0)}, _remarks(meaning))
+
+    def judge(self, counted):
+        of_255 = [next((white for word, white in (('white', True), ('void', False)) if word in found.remarks), None)
+                  for found in counted]
+        two_meanings([(item.mask, Meaning(None, {}, white)) for item, white in zip(self.items, of_255)])
 
 # %% ../nbs/data/22_datasets.ipynb #2b889f42
 def read_classes(
@@ -411,16 +452,17 @@ def one_each(
 # %% ../nbs/data/22_datasets.ipynb #c6eefafd
 def folder_set(
     root:Path, # of either layout
-    **rule, # foreground, ignore, threshold of a `MaskRule`, for masks of one class that do not speak for themselves
+    **rule, # foreground, ignore, threshold of a `MaskRule`, for masks that do not speak for themselves
 )->ImageSet:
     "A folder of your own: label maps if it has `classes.txt`, otherwise one class to a folder"
     root, rule = Path(root), MaskRule(**rule)
     if not root.is_dir(): raise BadFile(f'{root} is not a folder.')
-    if not (root/'classes.txt').exists(): return _class_folders(root, rule)
-    if rule:
-        raise ValueError(f'{root} has label maps, whose labels are those of classes.txt: '
-                         'foreground, ignore and threshold are for one class to a folder.')
-    return _label_map_folder(root)
+    return _label_map_folder(root, rule) if (root/'classes.txt').exists() else _class_folders(root, rule)
+
+def _told(title, rule):
+    "Title and name of the index of a folder of which the user has said something"
+    suffix = str(rule).replace(', ', '_').replace(' ', '').replace(',', '-')
+    return (f'{title}, {rule}', f'index_{suffix}.txt') if rule else (title, 'index.txt')
 
 def _class_folders(root, rule):
     "One class to a folder, photographs and masks beside each other"
@@ -436,14 +478,11 @@ def _class_folders(root, rule):
         raise BadFile(f'{len(alone)} photograph(s) have no mask, such as {alone[0].image}: '
                       f'{alone[0].mask.name} should lie beside it.')
     classes = dict.fromkeys(item.image.parent.name for item in items)
-    title, index_name = f'{root.name}, one class to a folder', 'index'
-    if rule:
-        title += f', {rule}'
-        index_name += '_' + str(rule).replace(', ', '_').replace(' ', '').replace(',', '-')
-    return ClassFolder(items, classes, title, root/f'deepgp_index/{index_name}.txt', rule)
+    title, index_name = _told(f'{root.name}, one class to a folder', rule)
+    return ClassFolder(items, classes, title, root/'deepgp_index'/index_name, rule)
 
 # %% ../nbs/data/22_datasets.ipynb #217969f9
-def _label_map_folder(root):
+def _label_map_folder(root, rule):
     "Photographs in one folder, label maps in another"
     def first(*names): return next((root/n for n in names if (root/n).is_dir()), None)
     images = first('JPEGImages', 'images')
@@ -457,7 +496,11 @@ def _label_map_folder(root):
         raise BadFile(f'{len(alone)} photograph(s) have no label map, such as {alone[0].image}: '
                       f'it should be {alone[0].mask}.')
     classes = read_classes(root/'classes.txt')
-    return LabelMapFolder(items, classes, f'{root.name}, label maps', root/'deepgp_index/index.txt')
+    if rule.threshold is not None or not rule.foreground <= {*range(1, len(classes) + 1)}:
+        raise ValueError(f'{root} has label maps, whose labels are those of classes.txt: foreground names some of '
+                         f'them, from 1 to {len(classes)}, and threshold is for one class to a folder.')
+    title, index_name = _told(f'{root.name}, label maps', rule)
+    return LabelMapFolder(items, classes, title, root/'deepgp_index'/index_name, rule)
 
 # %% ../nbs/data/22_datasets.ipynb #7a657f4a
 @lru_cache(maxsize=8)

@@ -4,8 +4,8 @@
 
 # %% auto #0
 __all__ = ['FORMATS', 'IMAGE_ENDINGS', 'check_format', 'open_image', 'to_rgb', 'read_image', 'upright', 'read_upright',
-           'upright_shape', 'list_photographs', 'MaskRule', 'mask_image', 'mask_numbers', 'read_labels', 'count_labels',
-           'Meaning', 'understand', 'read_mask', 'count_mask', 'two_meanings', 'in_words']
+           'upright_shape', 'list_photographs', 'MaskRule', 'mask_image', 'mask_numbers', 'Meaning', 'understand',
+           'read_mask', 'count_mask', 'read_labels', 'count_labels', 'two_meanings', 'in_words']
 
 # %% ../nbs/data/20_files.ipynb #eac19ba0
 import io
@@ -156,18 +156,19 @@ def _positive(threshold):
 
 # %% ../nbs/data/20_files.ipynb #bd1971ac
 def _by_colour(image):
-    "A palette picture in black and white (and the grey 1, a label beside white) by colour; any other by number"
-    palette = list(zip(*[iter(image.getpalette('RGB') or [])]*3))
-    if (255, 255, 255) not in palette: return image
+    "A palette picture in greys, by its greys; any other by number"
+    palette = bytes(image.getpalette('RGB') or [])
+    red, green, blue = (palette[k::3] for k in range(3))
+    only_greys, ramp = red == green == blue, bytes(range(len(red)))
+    if only_greys and red == ramp or not only_greys and (255, 255, 255) not in zip(red, green, blue): return image
     used = [n for n, pixels in enumerate(image.histogram()[:256]) if pixels]
-    greys = (0, 0, 0), (1, 1, 1), (255, 255, 255)
-    grey_of = {n: palette[n][0] for n in used if n < len(palette) and palette[n] in greys}
-    shown = set(grey_of.values())
-    if len(grey_of) < len(used) or 255 not in shown or len(shown) == 1: return image
+    if not all(n < len(red) and red[n] == green[n] == blue[n] for n in used): return image
+    shown = {red[n] for n in used}
+    if len(shown) == 1 or not only_greys and 255 not in shown: return image
     black_and_white = shown == {0, 255}
-    if black_and_white and len(used) == 2 and grey_of.get(0) == 0: return image  # the number of white is a label
+    if black_and_white and len(used) == 2 and 0 in used and red[0] == 0: return image  # the number of white is a label
     table = np.zeros(256, np.uint8)
-    for n, grey in grey_of.items(): table[n] = grey > 0 if black_and_white else grey
+    for n in used: table[n] = red[n] > 0 if black_and_white else red[n]
     return Image.fromarray(table[np.asarray(image)])
 
 # %% ../nbs/data/20_files.ipynb #f78f1ea7
@@ -180,14 +181,18 @@ def _from_alpha(image, name):
     colours, alpha = np.asarray(rgba.convert('RGB')), np.asarray(rgba.getchannel('A'))
     without = image if indexed else Image.fromarray(colours)
     if alpha.min() == alpha.max(): return without
-    visible, numbers = colours[alpha > 0], np.asarray(image) if indexed else colours.max(-1)
+    visible, hidden = colours[alpha > 0], colours[alpha == 0]
+    numbers = np.asarray(image) if indexed else colours.max(-1)
     all_or_nothing = set(np.unique(alpha).tolist()) == {0, 255}
     agree = all_or_nothing and ((numbers > 0) == (alpha > 0)).all()
-    if agree and (indexed or (visible.min(-1) == visible.max(-1)).all()): return without
-    if (visible == visible[0]).all(): return Image.fromarray(alpha)
-    if indexed: return image
+    if agree and (indexed or _in_greys(visible)): return without
+    inside_out = not visible.any() and hidden.any() and _in_greys(hidden)  # black is seen, and something white is not
+    if (visible == visible[0]).all() and not inside_out: return Image.fromarray(alpha)
+    if indexed and not inside_out: return image
     raise BadFile(f'{name} shows one thing in its colours and another in its alpha channel: '
                   'save the one that is meant as a grey picture.')
+
+def _in_greys(colours): return (colours == colours[:, :1]).all()
 
 # %% ../nbs/data/20_files.ipynb #798e59df
 _NO_NUMBERS = ('not the numbers of classes: save it in grey, '
@@ -230,31 +235,17 @@ def mask_numbers(
     return x.astype(np.uint8)
 
 # %% ../nbs/data/20_files.ipynb #e7de9389
-def read_labels(
-    path:Path, # PNG with label numbers as pixel values
-)->np.ndarray: # (H, W) uint8
-    "A label map: 0 background, 255 ignored"
-    name = named(path)
-    image = _label_image(upright(open_image(path), name), name)
-    return mask_numbers(np.array(image), name)
-
 def _label_image(image, name):
-    if image.mode in ('L', 'P', '1', 'F') or image.mode.startswith('I'): return mask_image(image, name)
+    "A label map as a picture with one number for each pixel"
+    if image.mode in ('L', 'LA', 'P', '1', 'F') or image.mode.startswith('I'): return mask_image(image, name)
     raise BadFile(f'{name} holds colours (mode {image.mode}), {_NO_NUMBERS}')
 
 # %% ../nbs/data/20_files.ipynb #205126d1
-def _histogram(image, name, threshold=None):
-    "How many pixels have each number from 0 to 255"
-    if image.mode in ('L', 'P') and threshold is None: return image.histogram()[:256]
-    return np.bincount(mask_numbers(np.asarray(image), name, threshold).ravel(), minlength=256).tolist()
-
-def count_labels(
-    path:Path, # label map
-)->dict: # label -> pixels, background left out
-    "How many pixels each label has, usually without leaving Pillow"
-    name = named(path)
-    counts = _histogram(_label_image(open_image(path), name), name)
-    return {label: pixels for label, pixels in enumerate(counts) if label and pixels}
+def _count(image, name, threshold=None):
+    "How many pixels have each number from 0 to 255; and the numbers, as a picture or an array"
+    if image.mode in ('L', 'P') and threshold is None: return image.histogram()[:256], image
+    numbers = mask_numbers(np.asarray(image), name, threshold)
+    return np.bincount(numbers.ravel(), minlength=256).tolist(), numbers
 
 # %% ../nbs/data/20_files.ipynb #dafe04bf
 def _soft(counts, labels, white):
@@ -263,7 +254,25 @@ def _soft(counts, labels, white):
     if white: return highest > 90 or highest > 33 and counts[255] >= sum(counts[n] for n in labels)
     return highest > 191 and sum(n > 33 for n in labels) > 1 or len(labels) > 64
 
-def _unclear(counts, numbers):
+# %% ../nbs/data/20_files.ipynb #b0d94f27
+def _is_rim(picture, numbers):
+    "Do the greys of a mask lie as a rim between 0 and its highest number, or as specks, as labels do not?"
+    white = max(numbers)
+    greys = numbers - {0, white}
+    if 0 not in numbers or not greys or white <= 90 or white == 255 and greys == {1}: return False
+    kind = np.zeros(256, np.uint8)
+    kind[0], kind[sorted(greys)], kind[white] = 1, 2, 4
+    parts = kind[np.asarray(picture)]
+    pairs = parts[1:] | parts[:-1], parts[:, 1:] | parts[:, :-1]  # of neighbours
+    outer, inner, bare = (sum(np.count_nonzero(p == both) for p in pairs) for both in (1 | 2, 2 | 4, 1 | 4))
+    grey_area, white_area = (np.count_nonzero(parts == k) for k in (2, 4))
+    def width(area, outline): return 2*area/max(outline, 1)
+    grey_width = width(grey_area, outer + inner)
+    between, specks = bare < inner < 3*outer, inner < outer and grey_width < 2
+    return grey_width < width(white_area, inner + bare) and (between or specks)
+
+# %% ../nbs/data/20_files.ipynb #c7e3a518
+def _unclear(counts, numbers, picture):
     "What the numbers of a mask alone do not say: the rest of a sentence, or None"
     labels = numbers - {0, 255}
     some = ', '.join(map(str, sorted(numbers)[:8])) + (', ...' if len(numbers) > 8 else '')
@@ -271,11 +280,11 @@ def _unclear(counts, numbers):
     if numbers == {255}:
         return ('is 255 everywhere, which may mean that all is object or that nothing counts: say which with '
                 '--foreground 255 or --ignore 255 (in Python foreground=255 or ignore=255)')
-    if _soft(counts, labels, 255 in numbers):
+    if _soft(counts, labels, 255 in numbers) or picture is not None and _is_rim(picture, numbers):
         return (f'has {len(numbers)} grey values ({some}), as if its edges were soft: make it black and white first, '
                 f'set a threshold with --threshold 128 (in Python threshold=128), or, if they are labels, '
                 f'say which are objects {say}')
-    if 0 not in numbers and len(labels) > 1: return f'holds {some} and no background (0): say which are objects {say}'
+    if 0 not in numbers and labels != {1}: return f'holds {some} and no background (0): say which are objects {say}'
 
 # %% ../nbs/data/20_files.ipynb #dd1c082b
 class Meaning(NamedTuple):
@@ -289,27 +298,43 @@ def understand(
     name:str, # for the message
     rule:MaskRule=MaskRule(), # what the user has said
     one:bool=False, # there is only one class: its label becomes 1
+    picture=None, # (H, W) the numbers, as an image or an array: tells labels from soft edges
+    classes:int=None, # a label map of a data set of so many classes; None: the numbers speak for themselves
 )->Meaning:
     "The meaning of the numbers in a mask, or a sentence about what is unclear"
     numbers, table = {n for n, pixels in enumerate(counts) if pixels}, np.arange(256, dtype=np.uint8)
     void, free = set(rule.ignore), numbers - rule.ignore
     if rule.foreground:
-        if not numbers <= {0, 255}: void |= {255} - rule.foreground
+        if classes or not numbers <= {0, 255}: void |= {255} - rule.foreground
         table[:] = 0
         for n in rule.foreground: table[n] = n if 0 < n < 255 else 1
-    elif free and (unclear := _unclear(counts, free)): raise BadFile(f'{name} {unclear}.')
+    elif classes: pass  # `_check_labels` looks at the labels below
+    elif free and (unclear := _unclear(counts, free, picture)): raise BadFile(f'{name} {unclear}.')
     elif free <= {0, 255}: table[255] = 1
-    table[sorted(void)] = 255
-    labels = {int(table[n]) for n in numbers} - {0, 255}
-    if one and len(labels) > 1 and not rule.foreground:
+    if void: table[sorted(void)] = 255
+    _check_labels({int(table[n]) for n in numbers} - {0, 255}, name, one and not rule.foreground, classes)
+    if one: table[(table > 0) & (table < 255)] = 1
+    pixels = Counter()
+    for n in sorted(numbers): pixels[int(table[n])] += int(counts[n])
+    white = None if 255 not in numbers or rule else free <= {0, 255}
+    return Meaning(table, dict(sorted(pixels.items())), white)
+
+def _check_labels(labels, name, one, classes):
+    "Refuse several labels where there is `one` class, and labels above the number of `classes`"
+    if one and len(labels) > 1:
         raise BadFile(f'{name} holds the labels {", ".join(map(str, sorted(labels)))}, but its folder is of one class: '
                       'say which are its objects with --foreground (in Python foreground=).')
-    if one: table[(table > 0) & (table < 255)] = 1
-    pixels = np.bincount(table, counts, 256).astype(int)
-    white = None if 255 not in numbers or rule else bool(table[255] != 255)
-    return Meaning(table, {c: int(pixels[c]) for c in pixels.nonzero()[0].tolist()}, white)
+    if classes and labels and max(labels) > classes:
+        strange = min(label for label in labels if label > classes)
+        raise BadFile(f'{name} holds label {strange}, but there are only {classes} classes.')
 
 # %% ../nbs/data/20_files.ipynb #b631e4d7
+def _read(image, name, rule, **context):
+    counts, numbers = _count(image, name, rule.threshold)
+    table = understand(counts, name, rule, picture=numbers, **context).table
+    as_it_is = all(table[n] == n for n, pixels in enumerate(counts) if pixels)
+    return np.array(numbers) if as_it_is else table.take(np.asarray(numbers))
+
 def read_mask(
     path:Path, # mask of one class
     rule:MaskRule=MaskRule(), # what the user has said
@@ -317,8 +342,7 @@ def read_mask(
     "A mask of one class"
     name = named(path)
     image = mask_image(upright(open_image(path), name), name, rule.threshold is not None)
-    meaning = understand(_histogram(image, name, rule.threshold), name, rule, True)
-    return meaning.table.take(mask_numbers(np.asarray(image), name, rule.threshold))
+    return _read(image, name, rule, one=True)
 
 def count_mask(
     path:Path, # mask of one class
@@ -326,8 +350,28 @@ def count_mask(
 )->Meaning: # whose counts are of 0, 1 and 255
     "How many pixels of a mask are object, background and not to be counted, usually without leaving Pillow"
     name = named(path)
-    image = mask_image(open_image(path), name, rule.threshold is not None)
-    return understand(_histogram(image, name, rule.threshold), name, rule, True)
+    counts, numbers = _count(mask_image(open_image(path), name, rule.threshold is not None), name, rule.threshold)
+    return understand(counts, name, rule, one=True, picture=numbers)
+
+# %% ../nbs/data/20_files.ipynb #07c5be42
+def read_labels(
+    path:Path, # PNG with label numbers as pixel values
+    classes:int=None, # how many there are, if that is known
+    rule:MaskRule=MaskRule(), # what the user has said
+)->np.ndarray: # (H, W) uint8
+    "A label map: 0 background, 255 not to be counted"
+    name = named(path)
+    return _read(_label_image(upright(open_image(path), name), name), name, rule, classes=classes)
+
+def count_labels(
+    path:Path, # label map
+    classes:int=None, # how many there are, if that is known
+    rule:MaskRule=MaskRule(), # what the user has said
+)->Meaning:
+    "How many pixels each label has, usually without leaving Pillow"
+    name = named(path)
+    counts, numbers = _count(_label_image(open_image(path), name), name)
+    return understand(counts, name, rule, picture=numbers, classes=classes)
 
 # %% ../nbs/data/20_files.ipynb #f6ef519b
 def two_meanings(

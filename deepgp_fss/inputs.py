@@ -100,7 +100,7 @@ def label_map(
         raise BadFile(f'{name} is {values.shape[1]}x{values.shape[0]}, but its image is {shape[1]}x{shape[0]}: '
                       'a mask has the size of its image.')
     numbers = mask_numbers(values, name, rule.threshold)
-    meaning = understand(np.bincount(numbers.ravel(), minlength=256), name, rule)
+    meaning = understand(np.bincount(numbers.ravel(), minlength=256), name, rule, picture=numbers)
     return meaning.table.take(numbers), meaning
 
 def _without_channel(x, shape):

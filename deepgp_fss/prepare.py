@@ -25,7 +25,7 @@ from .config import DATASETS
 from .datasets import (COCO_CLASSES, KNOWN, MIN_AREA, ClassFolder, FewShotData, ImageSet, ShapesSet, Subset,
                                  coco, coco_folds, coco_lacks, coco_masks, coco_year, find_coco, find_folder, find_voc,
                                  folder_set, in_parallel, open_data, pascal, read_list)
-from .files import Meaning, count_mask, in_words, open_image, read_labels, two_meanings, upright_shape
+from .files import MaskRule, Meaning, in_words, open_image, read_labels, upright_shape
 
 # %% ../nbs/data/23_prepare.ipynb #2c3ae257
 def read_sbd(
@@ -57,6 +57,8 @@ def _alone(out):
         yield
 
 # %% ../nbs/data/23_prepare.ipynb #c88f5b29
+def _voc_labels(path): return read_labels(path, 20, MaskRule(ignore=IGNORE))
+
 def build_pascal(
     root:Path, # VOCdevkit, or VOC2012 with JPEGImages and SegmentationClass
     sbd:Path, # folder of SBD: the one that holds cls/, or one above it
@@ -73,7 +75,7 @@ def build_pascal(
     def lacking(): return [(name, p) for name, p in sorted(sources.items()) if not (out/f'{name}.png').exists()]
     def convert(job):
         name, source = job
-        save_labels(out/f'{name}.png', read_sbd(source) if source.suffix == '.mat' else read_labels(source))
+        save_labels(out/f'{name}.png', read_sbd(source) if source.suffix == '.mat' else _voc_labels(source))
     if not lacking(): return out, 0, len(sources)
     with _alone(out):
         todo = lacking()
@@ -300,26 +302,16 @@ def check_item(
     i:int, # which image
 )->str|Meaning: # a sentence about what is wrong, or, if all is well, what its mask means
     "Is there anything wrong with one image and its mask?"
-    item, n = images.items[i], len(images.classes)
+    item = images.items[i]
     try:
         width, height = open_image(item.image).size
-        shape, meaning = _shape_and_meaning(images, item.mask)
+        shape, meaning = upright_shape(item.mask), images.meaning(i)
         if shape != (height, width) and shape != images.image(i).shape[:2]:
             return f'{item.image} is {width}x{height}, but its mask {item.mask.name} is {shape[1]}x{shape[0]}.'
     except BadFile as e: return str(e)
-    if isinstance(images, ClassFolder):
-        with_rule = f', with {images.rule}' if images.rule else ''
-        if not meaning.counts.get(1): return f'{item.mask} is empty{with_rule}.'
-    elif strange := [c for c in meaning.counts if n < c < IGNORE]:
-        return f'{item.mask} holds label {strange[0]}, but there are only {n} classes.'
+    if isinstance(images, ClassFolder) and not meaning.counts.get(1):
+        return f'{item.mask} is empty' + f', with {images.rule}'*bool(images.rule) + '.'
     return meaning
-
-def _shape_and_meaning(images, mask):
-    "(H, W) of a mask, and what is in it"
-    if isinstance(images, ClassFolder): return upright_shape(mask), count_mask(mask, images.rule)
-    labels = read_labels(mask)
-    values, pixels = np.unique(labels, return_counts=True)
-    return labels.shape, Meaning(None, dict(zip(values.tolist(), pixels.tolist())), None)
 
 # %% ../nbs/data/23_prepare.ipynb #5da7c0d8
 def check_masks(
@@ -327,7 +319,7 @@ def check_masks(
     meanings:list, # of its masks, from `check_item`
 )->list: # sentences
     "What is wrong with the masks of a set, taken together"
-    try: two_meanings([(item.mask, m) for item, m in zip(images.items, meanings)])
+    try: images.judge([images.counted(i, m) for i, m in enumerate(meanings)])
     except BadFile as e: return [str(e)]
     if any(set(m.counts) - {0, IGNORE} for m in meanings): return []
     return [f'{images.title}: no mask shows any class, only 0 and 255, and 255 is not counted: save the object as 1.']

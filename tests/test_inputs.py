@@ -251,11 +251,11 @@ NO_MASKS = dict(
     size=(HALF.T, '4x6', '6x4'), longer=(np.ones((4, 7)), '7x4', '6x4'),
     colours=(Image.fromarray(PIXELS[:4, :6]), 'colours'),
     rgb_array=(PIXELS[:4, :6], '(4, 6, 3)'),
-    fractions=(HALF*.5, 'no labels'), negative=(-HALF.astype(int), 'no labels'),
-    above=(256*HALF.astype(int), 'no labels'),
-    nan=(np.where(HALF, np.nan, 0), 'no labels'),
-    infinite=(np.where(HALF, np.inf, 0), 'no labels'),
-    deep_white=(Image.fromarray(65535*BYTES.astype(np.uint16)), 'no labels'),
+    fractions=(HALF*.5, 'not labels'), negative=(-HALF.astype(int), 'no labels'),
+    above=(256*HALF.astype(int), 'not labels'),
+    nan=(np.where(HALF, np.nan, 0), 'not labels'),
+    infinite=(np.where(HALF, np.inf, 0), 'not labels'),
+    deep_white=(Image.fromarray(65535*BYTES.astype(np.uint16)), 'not labels'),
     nothing=(None, 'shape ()'), vector=(np.ones(24), '(24,)'))
 
 

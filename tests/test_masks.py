@@ -8,14 +8,14 @@ import pytest
 import torch
 from PIL import Image
 
-from deepgp_fss.commands import deepgp_data, deepgp_segment
-from deepgp_fss.datasets import FewShotData, folder_set, open_data
+from deepgp_fss.commands import deepgp_data, deepgp_eval, deepgp_segment, deepgp_train
+from deepgp_fss.datasets import FewShotData, build_index, folder_set, open_data
 from deepgp_fss.episodes import Episodes
 from deepgp_fss.base import BadFile
 from deepgp_fss.files import MaskRule, count_labels, count_mask, read_labels, read_mask
 from deepgp_fss.folders import check_out
 from deepgp_fss.inputs import as_mask
-from deepgp_fss.model import DeepGPNet, ModelConfig
+from deepgp_fss.model import DeepGPNet, ModelConfig, save_checkpoint
 from deepgp_fss.prepare import check_data
 from deepgp_fss.segmenter import FewShotSegmenter
 from deepgp_fss.widgets import Workbench
@@ -26,6 +26,8 @@ BOX[10:30, 12:36], EDGE[8:32, 10:38] = True, True
 EDGE &= ~BOX
 OBJECT = BOX.astype(np.uint8)
 BORDERED = np.where(EDGE, 255, OBJECT).astype(np.uint8)
+SOFT = np.where(BOX, 255, 128*EDGE).astype(np.uint8)
+NOISE = np.add.outer(np.arange(H), np.arange(W)) % 3 == 0
 PIXELS = np.where(BOX[..., None], (200, 60, 40), np.random.default_rng(0).integers(90, 160, (H, W, 3))).astype(np.uint8)
 
 
@@ -38,6 +40,10 @@ def indexed(values, *colours):
     picture.putdata(np.asarray(values).ravel().tolist())
     picture.putpalette([v for c in colours for v in ((c,)*3 if isinstance(c, int) else c)])
     return picture
+
+
+VOC_COLOURS = [(0, 0, 0), (128, 0, 0), (0, 128, 0), (128, 128, 0), (0, 0, 128), (128, 0, 128), (0, 128, 128),
+               (128, 128, 128), (64, 0, 0)]  # the first of them
 
 
 def voc_palette(): return [(i, 255 - i//2, 3*i % 256) for i in range(256)]
@@ -88,6 +94,15 @@ MEANS = dict(
     trimap_border_too=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(foreground='1,3'), BOX | EDGE),
     half_tone_ignored=(grey(np.where(BOX, 255, 128*EDGE)), dict(ignore=128), BORDERED),
     inside_out=(grey(np.where(BOX, 0, 255)), dict(foreground=0), OBJECT),
+    dark_edge_threshold=(grey(np.where(BOX, 255, 20*EDGE)), dict(threshold=128), OBJECT),
+    dark_edge_is_the_object=(grey(np.where(BOX, 255, 20*EDGE)), dict(foreground=20, ignore=255),
+                             np.where(BOX, 255, EDGE)),
+    grey_palette_threshold=(grey(SOFT).quantize(8), dict(threshold=200), OBJECT),
+    class_of_voc=(grey(np.where(EDGE, 255, 12*OBJECT)), {}, BORDERED),
+    class_of_voc_in_its_colours=(indexed(np.where(EDGE, 255, 12*OBJECT), *voc_palette()), {}, BORDERED),
+    car_of_voc=(indexed(7*OBJECT, *VOC_COLOURS), {}, OBJECT),  # the colour of a car is a grey
+    ramp=(indexed(np.where(EDGE, 255, 12*OBJECT), *range(256)), {}, BORDERED),
+    a_class_and_a_crowd=(grey(np.where(BOX, 20, 255*(np.arange(W) < 8))), {}, np.where(BOX, 1, 255*(np.arange(W) < 8))),
     instances=(grey(np.where(BOX, 38, 75*EDGE)), dict(foreground='38,75'), BOX | EDGE))
 
 
@@ -128,7 +143,22 @@ REFUSED = dict(
     part_of_a_trimap=(grey(np.where(EDGE, 3, 2 - OBJECT)), dict(ignore=3),
                       'holds 1, 2', 'no background', '--foreground'),
     white=(grey(OBJECT*0 + 255), {}, '255 everywhere', '--foreground 255'),
-    deep_white=(Image.fromarray(OBJECT.astype(np.uint16)*65535), {}, '65535', 'from 0 to 255', '--threshold'))
+    deep_white=(Image.fromarray(OBJECT.astype(np.uint16)*65535), {}, '65535', 'from 0 to 255', '--threshold'),
+    quantized=(grey(SOFT).quantize(8), {}, '0, 128, 255', 'soft', '--threshold'),
+    quantized_in_colour=(grey(SOFT).convert('RGB').quantize(8), {}, '0, 128, 255', 'soft', '--threshold'),
+    adaptive=(grey(SOFT).convert('RGB').convert('P', palette=Image.Palette.ADAPTIVE, colors=8), {}, 'soft'),
+    grey_palette_backwards=(indexed(np.where(BOX, 0, np.where(EDGE, 1, 2)), 255, 128, 0), {}, '0, 128, 255', 'soft'),
+    greys_and_a_colour_unused=(indexed(np.where(BOX, 0, np.where(EDGE, 1, 2)), 255, 128, 0, (9, 80, 3)), {}, 'soft'),
+    dark_edge=(grey(np.where(BOX, 255, 20*EDGE)), {}, '0, 20, 255', 'soft', '--threshold', '--foreground', '--ignore'),
+    dark_edge_of_33=(grey(np.where(BOX, 255, 33*EDGE)), {}, '0, 33, 255', 'soft', '--threshold'),
+    two_dark_edges=(grey(np.where(BOX, 255, 12*EDGE + 8*EDGE*(np.arange(W) % 2))), {}, '0, 12, 20, 255', 'soft'),
+    dark_edge_of_grey=(grey(np.where(BOX, 128, 60*EDGE)), {}, '0, 60, 128', 'soft', '--threshold'),
+    faint_noise=(grey(np.where(BOX, 255, 2*NOISE)), {}, '0, 2, 255', 'soft', '--threshold'),
+    fainter_noise=(grey(np.where(BOX, 255, 1*NOISE + NOISE*EDGE)), {}, '0, 1, 2, 255', 'soft', '--threshold'),
+    two_everywhere=(grey(OBJECT*0 + 2), {}, 'holds 2 and no background', '--foreground', '--ignore'),
+    two_with_a_border=(grey(np.where(BOX, 2, 255)), {}, 'no background', '--foreground', '--ignore'),
+    white_but_transparent=(with_alpha(255*OBJECT[..., None], 255*~BOX), {}, 'alpha channel', 'save the one'),
+    grey_but_transparent=(with_alpha(7*OBJECT[..., None], 255*~BOX), {}, 'alpha channel', 'save the one'))
 
 
 @pytest.mark.parametrize('what', REFUSED)
@@ -151,11 +181,16 @@ def test_a_jpeg_is_soft_without_a_threshold(tmp_path):
     assert (read_mask(tmp_path/'m.png', MaskRule(threshold=128)) != whole).mean() < .03
 
 
+def side_by_side(*numbers):
+    "Each number a square, apart from the others"
+    return np.hstack([np.pad(np.full((6, 6), n, np.uint8), 2) for n in numbers])
+
+
 def test_labels_keep_their_numbers_and_their_void():
-    for numbers in ([0, 15, 255], [0, 1, 2, 20, 255], [0, 1, 64, 90], [0, 80], [0, 7, 150, 182], [0, 1, 200]):
-        labels = np.array([numbers], np.uint8)
+    for numbers in ((15, 255), (1, 2, 20, 255), (1, 64, 90), (80,), (7, 150, 182), (1, 200)):
+        labels = side_by_side(*numbers)
         assert np.array_equal(as_mask(labels, labels.shape), labels)
-    crowd = np.array([[0, 64, 64, 80, 255]], np.uint8)  # as COCO's, where 255 covers less than the labels
+    crowd = side_by_side(64, 64, 80, 255)  # as COCO's, where 255 covers less than the labels
     assert np.array_equal(as_mask(crowd, crowd.shape), crowd)
     assert as_mask(np.array([[1, 2, 3]]), (1, 3), foreground=(1, 2)).tolist() == [[1, 2, 0]]
 
@@ -190,13 +225,45 @@ def test_label_maps_take_the_same_pictures(tmp_path):
     for picture in (grey(labels), indexed(labels, *voc_palette()), Image.fromarray(labels.astype(np.uint16))):
         picture.save(tmp_path/'l.png')
         assert np.array_equal(read_labels(tmp_path/'l.png'), labels)
-        assert count_labels(tmp_path/'l.png') == {40: int(BOX.sum()), 255: int(EDGE.sum())}
+        counts = {0: H*W - int((BOX | EDGE).sum()), 40: int(BOX.sum()), 255: int(EDGE.sum())}
+        assert count_labels(tmp_path/'l.png').counts == count_labels(tmp_path/'l.png', classes=40).counts == counts
     indexed(~BOX, 255, 0).save(tmp_path/'l.png')
     assert np.array_equal(read_labels(tmp_path/'l.png'), OBJECT)
-    assert count_labels(tmp_path/'l.png') == {1: int(BOX.sum())}
+    assert count_labels(tmp_path/'l.png').counts == {0: int((~BOX).sum()), 1: int(BOX.sum())}
     grey(labels).convert('RGB').save(tmp_path/'l.png')
     for read in (read_labels, count_labels):
         with pytest.raises(BadFile, match='holds colours'): read(tmp_path/'l.png')
+
+
+def test_label_maps_of_a_data_set_have_its_labels(tmp_path):
+    "A list of classes says more than the numbers: nothing is taken for soft, and a missing background is allowed"
+    for labels in (np.where(BOX, 255, 20*EDGE), np.where(EDGE, 3, 2 - OBJECT), side_by_side(15, 255), OBJECT*0 + 4):
+        grey(labels).save(tmp_path/'l.png')
+        assert np.array_equal(read_labels(tmp_path/'l.png', 20), labels)
+        counts = np.bincount(np.asarray(labels).ravel(), minlength=256)
+        assert count_labels(tmp_path/'l.png', 20).counts == {c: int(n) for c, n in enumerate(counts) if n}
+    grey(SOFT).save(tmp_path/'l.png')
+    for read in (read_labels, count_labels):
+        with pytest.raises(BadFile, match='l.png.* holds label 128, but there are only 20 classes'):
+            read(tmp_path/'l.png', 20)
+
+
+def test_alone_a_label_map_is_judged_like_any_mask(tmp_path):
+    for what in REFUSED:
+        picture, rule, *says = REFUSED[what]
+        if rule or picture.mode in ('RGB', 'RGBA'): continue
+        picture.save(tmp_path/'l.png')
+        for read in (read_labels, count_labels):
+            with pytest.raises(BadFile) as error: read(tmp_path/'l.png')
+            assert all(s in str(error.value) for s in says)
+
+
+def test_label_maps_with_an_alpha_channel(tmp_path):
+    Image.merge('LA', (grey(9*OBJECT), grey(OBJECT*0 + 255))).save(tmp_path/'l.png')
+    assert np.array_equal(read_labels(tmp_path/'l.png'), 9*OBJECT)
+    assert np.array_equal(as_mask(tmp_path/'l.png', (H, W)), 9*OBJECT)
+    with_alpha(9*OBJECT[..., None], OBJECT*0 + 255).save(tmp_path/'l.png')
+    with pytest.raises(BadFile, match='holds colours'): read_labels(tmp_path/'l.png')
 
 
 # ---- one class to a folder
@@ -240,15 +307,100 @@ def test_check_names_masks_that_contradict_each_other(tmp_path):
     assert len(wrong) == 1 and 'pot/1.png' in wrong[0] and '--foreground' in wrong[0]
 
 
-def test_check_names_label_maps_without_any_label(tmp_path):
-    for i in range(3):
-        for folder, picture in (('images', Image.fromarray(PIXELS)), ('masks', grey(255*OBJECT))):
-            (tmp_path/folder).mkdir(exist_ok=True)
-            picture.save(tmp_path/f'{folder}/{i}.png')
-    (tmp_path/'classes.txt').write_text('cup\n')
-    _, wrong = check_data('folder', tmp_path, progress=False)
-    assert len(wrong) == 1 and 'save the object as 1' in wrong[0]
-    with pytest.raises(ValueError, match='classes.txt'): folder_set(tmp_path, foreground=255)
+def test_masks_that_contradict_each_other_are_named_when_the_index_is_built(tmp_path):
+    "So evaluation and training say the same sentence as the check; at once, the second time"
+    root = class_folders(tmp_path)
+    grey(255*OBJECT).save(root/'pot/1.png')
+    _, (wrong,) = check_data('folder', root, progress=False)
+    assert wrong.startswith('255 is the object in') and 'pot/1.png' in wrong
+    for _ in range(2):
+        with pytest.raises(BadFile) as error: open_data('folder', root)
+        assert str(error.value) == wrong
+    with patch('deepgp_fss.datasets.count_mask', side_effect=AssertionError), pytest.raises(BadFile) as error:
+        folder_set(root).areas
+    assert str(error.value) == wrong
+    grey(BORDERED).save(root/'pot/1.png')
+    assert folder_set(root).areas == [{c: BOX.sum()} for c in (1, 2, 3, 4) for _ in range(3)]
+
+
+def test_eval_and_train_say_what_the_check_says(tmp_path):
+    root = class_folders(tmp_path/'data')
+    grey(255*OBJECT).save(root/'pot/1.png')
+    model = save_checkpoint(tmp_path/'m.safetensors', DeepGPNet(ModelConfig('small', 16, (8,), encoding_dim=8)))
+    data = '--dataset', 'folder', '--root', str(root), '--data', 'min_area=50'
+    for command, words in ((deepgp_train, ['--recipe', 'shapes', '--out', str(tmp_path/'run')]),
+                           (deepgp_eval, [str(model), '--out', str(tmp_path/'eval')])):
+        with pytest.raises(SystemExit, match=': 255 is the object in'): command([*words, '--cpu', *data])
+
+
+def label_maps(root, *maps, classes=('cup', 'jug')):
+    for i, labels in enumerate(maps):
+        for folder, picture in (('images', Image.fromarray(PIXELS)), ('masks', grey(labels))):
+            (root/folder).mkdir(parents=True, exist_ok=True)
+            picture.save(root/f'{folder}/{i}.png')
+    (root/'classes.txt').write_text('\n'.join(classes))
+    return root
+
+
+def test_label_maps_without_any_label_are_named(tmp_path):
+    root = label_maps(tmp_path, *[255*OBJECT]*3)
+    _, wrong = check_data('folder', root, progress=False)
+    assert len(wrong) == 1 and 'save the object as 1' in wrong[0] and '3 of 3' in wrong[0]
+    with pytest.raises(ValueError, match='classes.txt'): folder_set(root, foreground=255)
+    with pytest.raises(BadFile) as error: folder_set(root).areas
+    assert str(error.value) == wrong[0]
+
+
+def test_some_label_maps_in_black_and_white_are_named(tmp_path):
+    for n, maps in enumerate(([OBJECT, 2*OBJECT], [BORDERED, np.where(EDGE, 255, 2*OBJECT)])):
+        root = label_maps(tmp_path/str(n), *maps, 255*OBJECT, OBJECT*0 + 255)
+        with pytest.raises(BadFile, match='2 of 4 label maps, such as .*2.png, show no class, only 255.*--ignore 255'):
+            folder_set(root).areas
+        images = folder_set(root, ignore=255)
+        assert images.areas[2] == {255: BOX.sum()} and np.array_equal(images.labels(2), 255*OBJECT)
+        assert images.areas[0] == {label: n for label, n in images.areas[0].items() if label in (1, 255)}
+
+
+def test_labels_without_a_class_are_named_when_the_index_is_built(tmp_path):
+    for n, strange in enumerate((SOFT, 3*OBJECT)):
+        root = label_maps(tmp_path/str(n), OBJECT, 2*OBJECT, strange)
+        with pytest.raises(BadFile, match=f'2.png holds label {(128, 3)[n]}, but there are only 2 classes'):
+            open_data('folder', root, folds=2, min_area=1)
+        with pytest.raises(BadFile, match='only 2 classes'): folder_set(root).labels(2)
+
+
+def test_raw_trimaps_as_label_maps(tmp_path):
+    trimap = np.where(EDGE, 3, 2 - OBJECT)
+    root = label_maps(tmp_path, trimap, trimap[::-1], OBJECT*0 + 2, classes=('pet', 'ground', 'border'))
+    _, (wrong,) = check_data('folder', root, progress=False)
+    for rule in ({}, dict(ignore=3)):
+        with pytest.raises(BadFile, match='no label map has any background.*--foreground and --ignore') as error:
+            folder_set(root, **rule).areas
+        assert rule or str(error.value) == wrong
+    told = folder_set(root, foreground=1, ignore=3)
+    assert np.array_equal(told.labels(0), BORDERED) and told.areas[2] == {}
+    assert told.areas[0] == {1: BOX.sum(), 255: EDGE.sum()} and 'foreground 1, ignore 3' in told.title
+    assert check_data('folder', root, progress=False, foreground=1, ignore=3)[1] == []
+    for rule in (dict(foreground=4), dict(foreground=0), dict(threshold=128)):
+        with pytest.raises(ValueError, match='classes.txt'): folder_set(root, **rule)
+
+
+def test_some_label_maps_full_of_labels(tmp_path):
+    "As a few of VOC: the pictures beside them show that there is a background"
+    full = np.where(EDGE, 255, 2 - OBJECT)
+    assert folder_set(label_maps(tmp_path/'a', full, OBJECT)).areas[0][2] == (~(BOX | EDGE)).sum()
+    assert folder_set(label_maps(tmp_path/'b', OBJECT*0 + 1, OBJECT*0 + 2)).areas == [{1: H*W}, {2: H*W}]
+
+
+def test_an_index_resumes_with_its_remarks(tmp_path):
+    "A mask that was counted before the interruption still contradicts one that is counted after it"
+    root = class_folders(tmp_path)
+    grey(255*OBJECT).save(root/'cup/0.png')
+    images = folder_set(root)
+    with patch('deepgp_fss.datasets.count_mask', side_effect=[*map(count_mask, [root/'cup/0.png', root/'cup/1.png']),
+                                                              KeyboardInterrupt]):
+        with pytest.raises(KeyboardInterrupt): build_index(images, workers=1, progress=False)
+    with pytest.raises(BadFile, match='255 is the object in .*cup/0.png'): build_index(images, progress=False)
 
 
 def test_another_rule_has_another_index(tmp_path):
@@ -299,6 +451,14 @@ def test_masks_that_contradict_each_other_are_refused_before_anything_is_forgott
         with pytest.raises(BadFile, match='255 is the object in the mask of image .* --foreground'): do()
     assert len(s.shots) == 1
     s.fit([PIXELS]*2, [255*OBJECT, OBJECT])  # these do not
+
+
+def test_several_label_maps_of_voc_are_learnt_together():
+    "A single class with a border is a label map, whichever number it has"
+    s = segmenter().fit([PIXELS]*3, [np.where(EDGE, 255, n*OBJECT) for n in (12, 20, 1)])
+    assert s.labels == (1, 12, 20)
+    for soft in (np.where(BOX, 255, 20*EDGE), np.where(BOX, 128, 60*EDGE)):
+        with pytest.raises(BadFile, match='soft'): segmenter().fit([PIXELS]*2, [OBJECT, soft])
 
 
 def test_a_rule_that_leaves_nothing_is_named():

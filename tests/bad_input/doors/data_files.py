@@ -53,7 +53,7 @@ for name, do, *says in (
      '255 is the object in', 'make them alike'),
     ('label maps of 0 and 255',
      lambda at: check('folder', changed_folder(at, lambda d: all_masks(d, np.where(DRAWN, 255, 0).astype(np.uint8)))),
-     'no mask shows any class', 'save the object as 1'),
+     '12 of 12 label maps', 'show no class', 'save the object as 1'),
     ('a mask of one class of another size', in_data('class3/3.png', MASK, source=class_folders), '3.jpg is 48x40',
      '3.png is 64x64')):
     refused('data file', name, do, *says)
@@ -72,7 +72,7 @@ refused('data file', 'a photograph of another size, met in training',
         'is 48x40')
 refused('data file', 'label maps that are 255 everywhere',
         trains_on(lambda d: all_masks(d, DRAWN*0 + 255)),
-        'no image with 50 pixels', 'lower min_area')
+        '12 of 12 label maps', 'show no class, only 255', '--ignore 255')
 refused('data file', 'a name with a line break',
         trains_on(lambda d: [p.rename(p.with_stem('two\nlines')) for p in (d/'images/03.jpg', d/'masks/03.png')]),
         "'two\\nlines'", 'rename the file')
