@@ -214,14 +214,18 @@ class Registry:
     def __init__(self,
         kind:str, # what a thing is called in a sentence, such as 'kernel'
         *names:str, # of what comes with the package
-    ): self.kind, self.things = kind, dict.fromkeys(names)
+    ): self.kind, self.own, self.things = kind, names, dict.fromkeys(names)
 
     def add(self,
         name:str, # by which configurations call it
     ): # a decorator
         "Register a class or function under `name`"
         def keep(thing):
-            self.things[name] = thing
+            known = self.things.get(name)
+            ours = name in self.own and known is not None and known.__module__.startswith('deepgp_fss.')
+            if ours and thing.__qualname__ != known.__qualname__:
+                raise ValueError(f'The {self.kind} {name!r} comes with the package: choose another name for yours.')
+            if not ours or thing.__module__ == known.__module__: self.things[name] = thing
             return thing
         return keep
 

@@ -33,7 +33,8 @@ from deepgp_fss.widgets import Results, below, browse_widget, explore_widget, pa
 from faults import TINY, label_maps
 
 BIN = Path(sys.executable).parent
-PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'  # what Pillow would give to Ghostscript
+# what Pillow would give to Ghostscript
+PROGRAM = b'%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n'
 
 
 def python(code, **how):
@@ -113,7 +114,8 @@ def no_shared_memory():
 def test_little_shared_memory(tmp_path, words):
     if no_shared_memory(): pytest.skip('this system lets nobody have a /dev/shm of his own')
     done = in_shell(tmp_path, f"unshare -rm sh -c 'mount -t tmpfs -o size=64k x /dev/shm && exec {words}'")
-    assert done.returncode == 1 and 'use --workers 0' in done.stderr.splitlines()[-1] and 'Traceback' not in done.stderr, done.stderr
+    assert done.returncode == 1 and 'use --workers 0' in done.stderr.splitlines()[-1], done.stderr
+    assert 'Traceback' not in done.stderr
 
 
 def test_a_missing_package(tmp_path):
@@ -156,7 +158,8 @@ def test_a_disk_without_locks(tmp_path, capsys, number, wait):
 
 @pytest.mark.parametrize('number', [errno.EWOULDBLOCK, errno.EACCES])
 def test_another_run(tmp_path, number):
-    with patch.object(fcntl, 'flock', side_effect=OSError(number, '')), pytest.raises(BadFile, match='Another run is writing'):
+    refused = pytest.raises(BadFile, match='Another run is writing')
+    with patch.object(fcntl, 'flock', side_effect=OSError(number, '')), refused:
         with locked(tmp_path/'run'): pass
 
 
@@ -178,7 +181,8 @@ def test_a_locale_without_letters(tmp_path):
         (tmp_path/folder).mkdir()
         Image.fromarray(image).save(tmp_path/folder/f'{name}.jpg')
     Image.fromarray(mask).save(tmp_path/'known/ü.png')
-    locale, words = 'export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0', '--support known --query new --out out --classes ü'
+    locale = 'export LC_ALL=C PYTHONUTF8=0 PYTHONCOERCECLOCALE=0'
+    words = '--support known --query new --out out --classes ü'
     done = in_shell(tmp_path, f'{locale}; deepgp_segment {words} --model {model()} --cpu')
     assert done.returncode == 0, done.stderr
     assert (tmp_path/'out/masks/é°.png').exists()
@@ -203,7 +207,8 @@ def test_float64_by_default(double, tmp_path):
     torch.set_default_dtype(torch.float64)
     assert now.probability.dtype == np.float32 and np.allclose(now.probability, then.probability, atol=1e-4)
     small = dict(iterations=2, batch=2, shots=1, size=48, dim=16, encoding_dim=8, decoder_width=16)
-    assert train(make_config('shapes', dict(name='shapes', n_train=60, n_val=60, side=48), **small), tmp_path/'run', progress=False, cpu=True).exists()
+    config = make_config('shapes', dict(name='shapes', n_train=60, n_val=60, side=48), **small)
+    assert train(config, tmp_path/'run', progress=False, cpu=True).exists()
 
 
 # ---- weights
@@ -216,14 +221,16 @@ def test_weights_of_another_precision_are_fine(kind):
     assert all(torch.equal(v, state[k].float()) for k, v in net.state_dict().items())
 
 
-@pytest.mark.parametrize('spoil, says', [(lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
-                                         (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
-                                         (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
-                                         (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
+@pytest.mark.parametrize('spoil, says', [
+    (lambda s: s | {'0.weight': s['0.weight'].long()}, '0.weight holds whole numbers'),
+    (lambda s: s | {'0.weight': s['0.weight'] > 0}, '0.weight holds whole numbers'),
+    (lambda s: s | {'1.running_var': s['1.running_var'] - 2}, '1.running_var holds negative variances'),
+    (lambda s: s | {'0.bias': s['0.bias'].double() + 1e300}, '0.bias holds values that are not real, finite numbers')])
 def test_weights_that_are_none(spoil, says):
     net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 1), torch.nn.BatchNorm2d(4))
     fit_state(net, net.state_dict(), 'a.pth')
-    with pytest.raises(ValueError, match=f'a.pth cannot be used: {says}'): fit_state(net, spoil(dict(net.state_dict())), 'a.pth')
+    with pytest.raises(ValueError, match=f'a.pth cannot be used: {says}'):
+        fit_state(net, spoil(dict(net.state_dict())), 'a.pth')
 
 
 # ---- images that somebody else has opened
@@ -231,7 +238,8 @@ def test_weights_that_are_none(spoil, says):
 @pytest.mark.parametrize('read', [as_image, lambda x: as_mask(x, (10, 10))])
 def test_an_opened_program_is_not_run(read):
     with patch('PIL.EpsImagePlugin.Ghostscript', side_effect=AssertionError('it was run')):
-        with pytest.raises(BadFile, match='format EPS, which is not decoded here'): read(Image.open(io.BytesIO(PROGRAM)))
+        with pytest.raises(BadFile, match='format EPS, which is not decoded here'):
+            read(Image.open(io.BytesIO(PROGRAM)))
 
 
 def test_an_opened_photograph_is_fine(tmp_path):
