@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def tests_of(file):
+def found_in(file):
     "Names of the tests that pytest finds in a file of tests/"
     path = ROOT/'tests'/file
     if not path.is_file(): return []
@@ -20,7 +20,7 @@ def tests_of(file):
 def is_there(name):
     "A `file.py::test`, a `make target`, or a page"
     file, with_test, test = name.partition('::')
-    if with_test: return test in tests_of(file)
+    if with_test: return test in found_in(file)
     if name.startswith('make '): return f'\n{name[5:]}:' in (ROOT/'Makefile').read_text()
     return file.endswith('.ipynb') and (ROOT/file).is_file()
 
