@@ -234,6 +234,15 @@ def _run_config(args):
     check_recipe(config.recipe, config.model)
     return config
 
+def _check_resume(args):
+    "Without a run to resume, begin one only if the command says what to train; a mistyped folder does not"
+    out = Path(args.out)
+    if any((out/name).exists() for name in ('config.json', 'state.safetensors')): return
+    if not (args.recipe or args.dataset or args.root or args.data):
+        raise ValueError(f'{out} holds no run to resume: check --out; to begin one there, name --dataset or --recipe, '
+                         'too.')
+    print(f'deepgp_train: {out} holds no run to resume, so a new one begins.', file=sys.stderr)
+
 def _given(args, cls):
     "Fields of a dataclass that stand on the command line"
     return {f.name: getattr(args, f.name) for f in fields(cls) if f.name in args}
@@ -253,6 +262,7 @@ def deepgp_train(
 ):
     "Train a model: the paper's recipe, unless told otherwise"
     args = _train_parser().parse_args(args)
+    if args.resume and args.out: _check_resume(args)
     config = _run_config(args)
     if args.show: print(json.dumps(config.to_dict(), indent=1)); return
     if args.out is None: raise ValueError('a run needs a folder. Give --out FOLDER.')
@@ -336,7 +346,8 @@ def _eval_parser():
     add('--queries', type=int, default=1, help='queries for each support set; more than one changes the protocol')
     add('--out', help='folder; default: eval/ in the folder of the model, or here if it has none')
     add('--list', help='read the episodes from this file')
-    add('--write_list', help='write the list of episodes to this file, and stop')
+    add('--write_list', help='write the list of episodes to this file (with several --shots, one file for each), and '
+                             'stop')
     add('--table', help=f"print ours beside the paper's: {', '.join(_TABLES[:-1])} or {_TABLES[-1]}")
     add('--format', default='text', choices=['text', 'markdown', 'csv', 'latex'], help='of the table')
     add('--plot', help='save mIoU by number of shots as a picture in this folder')
@@ -363,12 +374,28 @@ def _check_eval(args):
                          'not to trained models.')
     _check_limit(args)
     _check_folders(out=args.out, plot=args.plot)
-    if args.write_list and Path(args.write_list).is_dir():
-        raise ValueError(f'{args.write_list} is a folder: --write_list takes a file.')
+    if args.write_list: _check_write_list(args)
     if args.table not in (None, *_TABLES): raise ValueError(f'there is no table {args.table!r}.')
     if bool(args.models) == bool(args.learner):
         raise ValueError('there is nothing to evaluate, or too much. Name trained models, or a --learner to use '
                          'without training.')
+
+def _list_file(args, shots):
+    "Where --write_list puts the episodes with so many shots"
+    path = Path(args.write_list)
+    return path.with_stem(f'{path.stem}_{shots}shot') if len(set(args.shots or [])) > 1 else path
+
+def _check_write_list(args):
+    "Nothing but an older list makes way for a list"
+    if len(args.models) > 1: raise ValueError('--write_list is for one model: its episodes are those of any other.')
+    for path in {_list_file(args, shots) for shots in args.shots or [None]}:
+        if path.is_dir(): raise ValueError(f'{path} is a folder: --write_list takes a file.')
+        if path.exists() and not _may_be_replaced(path):
+            raise ValueError(f'{path} is there, and is not a list of episodes: choose another name for --write_list.')
+
+def _may_be_replaced(path):
+    if not path.is_file(): return False  # a pipe would wait for ever
+    with open(path, 'rb') as f: return f.read(21) in (b'', b'# deepgp_fss episodes')
 
 # %% ../nbs/50_commands.ipynb #801b3515
 class Candidate(NamedTuple):
@@ -443,7 +470,7 @@ def _evaluate_one(candidate, args):
     model = for_prediction(candidate.model).to(state.device)
     for shots in args.shots or [recipe.get('shots', 5)]:
         episodes = _episodes(args, data, fold, shots, size, features)
-        if args.write_list: print(write_episodes(args.write_list, episodes)); return []
+        if args.write_list: print(write_episodes(_list_file(args, shots), episodes)); continue
         result = _evaluate_shots(candidate, model, data, fold, episodes, args, state)
         if result is None: continue  # another process reports
         print(describe_result(result))

@@ -21,7 +21,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from .base import cores, locked, progress_bar, read_json, write_json
-from .evaluation import miou, reported_rows, resampled
+from .evaluation import by_query, miou, reported_rows, resampled
 from .paper import cell
 from .training import asked_to_stop, versions
 
@@ -215,10 +215,11 @@ def gap(
     "How much better `ours` is than `theirs`, episode by episode"
     which = [[(r['index'], r['label'], r.get('mark')) for r in rows] for rows in (ours, theirs)]
     if which[0] != which[1]: raise ValueError('These are evaluations of different episodes.')
-    member = np.array([[r['label'] == c for c in classes] for r in ours], dtype=np.float64)
-    counts = np.array([[(r['inter'], r['union']) for r in rows] for rows in (ours, theirs)], dtype=np.float64)
+    single = [by_query(rows) for rows in (ours, theirs)]
+    member = np.array([[r['label'] == c for c in classes] for r in single[0]], dtype=np.float64)
+    counts = np.array([[(r['inter'], r['union']) for r in rows] for rows in single], dtype=np.float64)
     differences = np.empty(draws)
-    for k, times in enumerate(resampled(ours, draws)):
+    for k, times in enumerate(resampled(single[0], draws)):
         inter, union = (np.einsum('n,mn,nc->mc', times, counts[..., j], member) for j in (0, 1))
         with np.errstate(invalid='ignore'): scores = np.nanmean(np.where(union > 0, inter/union, np.nan), axis=-1)
         differences[k] = scores[0] - scores[1]

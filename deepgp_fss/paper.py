@@ -4,8 +4,9 @@
 
 # %% auto #0
 __all__ = ['PAPER', 'SHOTS_PASCAL', 'MORE_SHOTS', 'FOLD_COLUMNS', 'PASCAL', 'COCO', 'TRANSFER', 'ABLATION', 'KERNELS', 'RUNTIMES',
-           'TABLES', 'EPISODES_OF_PAPER', 'NOT_MEASURED', 'APART', 'trained_as', 'unlike_the_paper', 'cell',
-           'mean_cell', 'provenance', 'ours_beside', 'as_text', 'as_markdown', 'as_csv', 'as_latex', 'shots_figure']
+           'TABLES', 'EPISODES_OF_PAPER', 'OPENED_BY_PAPER', 'NOT_MEASURED', 'APART', 'trained_as', 'unlike_the_paper',
+           'cell', 'mean_cell', 'provenance', 'ours_beside', 'as_text', 'as_markdown', 'as_csv', 'as_latex',
+           'shots_figure']
 
 # %% ../nbs/lab/40_paper.ipynb #c9702ca5
 import csv
@@ -19,6 +20,7 @@ import matplotlib.pyplot as plt
 
 from .datasets import KNOWN, MIN_AREA, coco, pascal
 from .encoders import imagenet_file
+from .episodes import DRAWS
 from .evaluation import sweep_figure
 from .training import Recipe, make_config
 
@@ -114,6 +116,7 @@ TABLES = dict(pascal=PASCAL, coco=COCO, transfer=TRANSFER, shots=SHOTS_PASCAL, m
 
 # %% ../nbs/lab/40_paper.ipynb #9441c6d5
 EPISODES_OF_PAPER = dict(pascal=5000, coco=20_000, coco2pascal=5000)
+OPENED_BY_PAPER = dict(pascal='PASCAL VOC 2012, val', coco='COCO 2014, val', coco2pascal='PASCAL VOC 2012, val')
 _USUAL = dict(min_area=MIN_AREA, min_images=0, train_list='pfenet', split='interleaved', masks='full')  # of `open_data`
 
 def trained_as(
@@ -167,9 +170,11 @@ def unlike_the_paper(
     if r['opened']['name'] != name: return [f"data set {r['opened']['name']!r}, not {name!r}"]
     paper = make_config('paper', dict(name=name), 'imagenet', shots=1 if shots == 1 else 5, **varied)
     protocol = dict(shots=shots, fold=fold, episodes=EPISODES_OF_PAPER[name], size=paper.recipe.size, queries=1,
-                    list=None, features='computed')
+                    list=None, features='computed', draws=DRAWS)
     opened = {k: v for k, v in r['opened'].items() if v is not None and k != 'train_list'}
     found = [r['part']] if r.get('part') else []
+    images, expected = r['opened'].get('images'), OPENED_BY_PAPER[name]
+    if not str(images).startswith(expected): found.append(f'images of {images!r}, not {expected}')
     found += _unlike(r, protocol) + _unlike(_USUAL | opened, _USUAL)
     if r['trained'] is None: return [*found, 'nothing was trained']
     return found + _unlike(r['model'], _model(asdict(paper.model))) + _unlike_trained(r['trained'], paper, fold)

@@ -34,8 +34,8 @@ def test_the_layout_of_2017(tmp_path):
     assert check_data('coco', tmp_path, progress=False)[1] == []  # there are no known counts of 2017 to fail
 
 
-def test_results_on_2017_never_stand_beside_published_ones(tmp_path):
-    "Tables beside the paper's take results by the beginning of their title"
+def test_titles_tell_2017_from_the_published_year(tmp_path):
+    "What may stand beside the paper's is decided by the images: see test_evaluation"
     make_coco(tmp_path/'old', 'val'), make_coco(tmp_path/'new', 'val', 2017)
     old, new = (open_data('coco', tmp_path/n).title for n in ('old', 'new'))
     assert old.startswith('COCO-20^i, fold') and not new.startswith('COCO-20^i')

@@ -100,6 +100,30 @@ def test_resume_needs_only_the_folder(tmp_path, capsys):
         deepgp_train(['--resume', '--out', str(tmp_path/'cut'), '--data', 'side=64', '--cpu'])
 
 
+@pytest.mark.parametrize('there', ['nothing', 'a folder', 'a log'])
+@pytest.mark.parametrize('more', [[], '--iterations 3'.split(), '--fold 1 --lr 0.5 --workers 1'.split(), ['--show']])
+def test_resume_of_a_folder_without_a_run_is_refused(tmp_path, there, more):
+    out = tmp_path/'TYPO'
+    if there != 'nothing': out.mkdir()
+    if there == 'a log': (out/'log.csv').write_text('step\n')
+    says = 'TYPO holds no run to resume: check --out; to begin one there, name --dataset or --recipe, too'
+    with pytest.raises(SystemExit, match=says): deepgp_train(['--resume', '--out', str(out), '--cpu', *more])
+    left = {'nothing': [], 'a folder': ['TYPO'], 'a log': ['TYPO', 'log.csv']}[there]
+    assert sorted(p.name for p in tmp_path.rglob('*')) == left
+
+
+def test_a_command_that_describes_its_run_may_begin_it_with_resume(tmp_path, capsys):
+    "As scripts for a queue of jobs do, which start or continue"
+    words = ['--dataset', 'shapes', *SMALL, '--iterations', '2', '--resume', '--out']
+    deepgp_train([*words, str(tmp_path/'run')])
+    assert f'deepgp_train: {tmp_path/"run"} holds no run to resume, so a new one begins.' in capsys.readouterr().err
+    deepgp_train([*words, str(tmp_path/'run')])
+    assert 'a new one begins' not in capsys.readouterr().err
+    for named in (['--recipe', 'shapes'], ['--data', 'side=48']):
+        deepgp_train([*named, '--resume', '--show', '--out', str(tmp_path/'other')])
+        assert 'a new one begins' in capsys.readouterr().err
+
+
 def test_a_run_killed_before_its_first_checkpoint_keeps_its_settings(tmp_path):
     "There is a configuration, but no state yet"
     deepgp_train([*SMALL, '--iterations', '2', '--lr', '0.002', '--out', str(tmp_path/'run')])
@@ -138,7 +162,8 @@ def test_bfloat16_is_refused_where_it_would_kill_the_process(tmp_path, monkeypat
     deadly = ("import os, signal; os.environ.get('ONEDNN_MAX_CPU_ISA') == 'AVX512_CORE_BF16' "
               'or os.kill(os.getpid(), signal.SIGILL)')
     monkeypatch.setattr(training, 'bf16_trouble', lambda: bf16_trouble(deadly))
-    remedy = 'set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment, with which it works, or train with --precision no'
+    remedy = ('set ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16 in the environment, with which it works, '
+              'or train with --precision no')
     with pytest.raises(TrainingStopped, match=remedy):
         train(tiny(precision='bf16'), tmp_path/'run', **HOW)
     assert not (tmp_path/'run').exists()

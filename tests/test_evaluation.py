@@ -11,15 +11,18 @@ import pytest
 from deepgp_fss import evaluation
 from deepgp_fss.commands import EPISODES, deepgp_eval
 from deepgp_fss.datasets import KNOWN, MIN_AREA, open_data
-from deepgp_fss.episodes import Draw, Episodes, draw_episode
-from deepgp_fss.evaluation import bootstrap, episode_mark, evaluate, evaluation_key, finish, miou, reported_rows
+from deepgp_fss.episodes import DRAWS, Draw, Episodes, draw_episode
+from deepgp_fss.evaluation import (COUNTS, bootstrap, by_query, episode_mark, evaluate, evaluation_key, finish, miou,
+                                   opened_data, reported_rows)
 from deepgp_fss.evidence import FULL, Study, gap, gather, study_table
 from deepgp_fss.base import BadFile
 from deepgp_fss.model import load_checkpoint
 from deepgp_fss.paper import EPISODES_OF_PAPER, NOT_MEASURED, as_text, ours_beside, trained_as
 from deepgp_fss.segmenter import bundled
 from deepgp_fss.training import make_config
+from deepgp_fss.prepare import build_coco
 from faults import label_maps
+from layouts import make_coco
 
 SHAPES = 'n_val=60 side=48'.split()
 
@@ -100,6 +103,41 @@ def test_the_content_of_a_list_counts_not_its_name(tmp_path):
     with pytest.raises(SystemExit, match='something else .list is'): run(tmp_path/'out', '--list', path)
     with pytest.raises(SystemExit, match='has 3 episode.s., and --episodes asks for 8'):
         run(tmp_path/'new', '--list', path, episodes=8)
+
+
+def write_list(path, *more, models=('shapes',), shots=('1',)):
+    words = ['--shots', *shots, *'--episodes 3 --cpu --data'.split(), *SHAPES, '--write_list', str(path)]
+    deepgp_eval([*models, *words, *more])
+
+
+def test_a_list_replaces_lists_only(tmp_path):
+    mine, path, empty = tmp_path/'precious.txt', tmp_path/'list.txt', tmp_path/'empty.txt'
+    mine.write_text('years of work\n')
+    says = 'precious.txt is there, and is not a list of episodes: choose another name for --write_list'
+    with pytest.raises(SystemExit, match=says): write_list(mine)
+    assert mine.read_text() == 'years of work\n'
+    for _ in range(2): write_list(path)  # a list of ours makes way for another
+    write_list(path, '--seed', '3')
+    empty.touch()                        # as by mktemp
+    write_list(empty, '--seed', '3')
+    assert 'seed 3' in path.read_text() and path.read_text() == empty.read_text()
+    with pytest.raises(SystemExit, match='is a folder'): write_list(tmp_path)
+
+
+def test_each_number_of_shots_gets_a_list(tmp_path, capsys):
+    write_list(tmp_path/'list.txt', shots=('1', '5'))
+    said = capsys.readouterr().out.splitlines()
+    assert said == [str(tmp_path/name) for name in ('list_1shot.txt', 'list_5shot.txt')]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['list_1shot.txt', 'list_5shot.txt']
+    for K in (1, 5): assert f'; {K} shot(s);' in (tmp_path/f'list_{K}shot.txt').read_text()
+    (tmp_path/'new_5shot.txt').write_text('mine')
+    with pytest.raises(SystemExit, match='new_5shot.txt is there'): write_list(tmp_path/'new.txt', shots=('1', '5'))
+    assert not (tmp_path/'new_1shot.txt').exists()  # nothing is written if not all can be
+
+
+def test_one_list_for_one_model(tmp_path):
+    with pytest.raises(SystemExit, match='--write_list is for one model'):
+        write_list(tmp_path/'list.txt', models=('shapes', 'runs/other'))
 
 
 def test_results_of_an_older_version_are_refused_by_name(tmp_path, model, fold):
@@ -234,6 +272,66 @@ def test_intervals_cover_other_images():
     assert hits['images'] >= 50 and hits['episodes'] < 42
 
 
+def asked_about(queries):
+    "Rows of 30 episodes, each about its own image and `queries` - 1 others; an image is as hard in each of them"
+    hard, rows = np.random.default_rng(1).beta(2, 2, 30), []
+    for k in range(30):
+        others = np.random.default_rng(k).choice([i for i in range(30) if i != k], queries - 1, replace=False)
+        each = [[round(1000*float(hard[i])), 1000, 1, 2] for i in (k, *others)]
+        sums = dict(zip(COUNTS, np.sum(each, 0).tolist()))
+        row = dict(index=k, label=1, query=[str(i) for i in (k, *others)], **sums)
+        rows.append(row | dict(each=each) if queries > 1 else row)
+    return rows
+
+
+def test_more_queries_of_the_same_images_do_not_make_an_interval_narrow():
+    "They tell how hard these images are more than once, and nothing about others"
+    one, *more = [float(np.diff(bootstrap(asked_about(n), (1,), 400)['miou'])[0]) for n in (1, 3, 8)]
+    assert .1 < one < .2 and all(.9*one < width for width in more), (one, more)
+    assert asked_about(1) == by_query(asked_about(1))
+
+
+def test_rows_that_do_not_tell_their_queries_apart_have_no_interval():
+    sums_only = [{k: v for k, v in row.items() if k != 'each'} for row in asked_about(3)]
+    with pytest.raises(ValueError, match='do not tell its 3 queries apart'): bootstrap(sums_only, (1,))
+
+
+def test_rows_count_each_of_several_queries(tmp_path, model, fold):
+    rows = evaluate(model, some(fold, 4, queries=3), tmp_path, progress=False)
+    for row in rows:
+        assert len(row['query']) == len(row['each']) == len(row['fair']['each']) == 3
+        for counted in (row, row['fair']): assert np.sum(counted['each'], 0).tolist() == [counted[n] for n in COUNTS]
+    single = by_query(rows)
+    assert len(single) == 12 and miou(single, fold.test.classes) == miou(rows, fold.test.classes)
+    result = evaluation.summarise(rows, fold.test.classes, fold.test.images.classes)
+    assert result['miou_interval'] == bootstrap(single, fold.test.classes)['miou']
+    assert finish(tmp_path, None, some(fold, 4, queries=3)) == rows
+    assert all('each' in r for r in finish(tmp_path, None, some(fold, 4, queries=3), uncertainty=False))
+    assert not any('each' in r for r in evaluate(model, some(fold, 2), progress=False))
+
+
+def test_rows_of_several_queries_by_an_older_version_are_made_again(tmp_path, monkeypatch, model, fold):
+    episodes, made, real = some(fold, 4, queries=2), [], evaluation.judge
+    rows = evaluate(model, episodes, tmp_path, progress=False)
+    finish(tmp_path, None, episodes)
+    path = tmp_path/'episodes.jsonl'
+    first, *lines = path.read_text().splitlines()
+    older = [{k: v for k, v in json.loads(line).items() if k != 'each'} for line in lines]
+    path.write_text('\n'.join([first, *map(json.dumps, older[:2]), *lines[2:]]) + '\n')
+    monkeypatch.setattr(evaluation, 'judge', lambda *args: made.append(1) or real(*args))
+    assert evaluate(model, episodes, tmp_path, progress=False) == rows and len(made) == 2
+    assert finish(tmp_path, None, episodes) == rows
+
+
+def test_a_gap_resamples_each_of_several_queries(fold):
+    worse = [row | dict(inter=row['inter']//2, each=[[i//2, *rest] for i, *rest in row['each']])
+             for row in asked_about(8)]
+    alone = [row | dict(inter=row['inter']//2) for row in asked_about(1)]
+    found, expected = (np.diff(gap(ours, theirs, (1,), 400)[1])[0]
+                       for ours, theirs in ((asked_about(8), worse), (asked_about(1), alone)))
+    assert found > .8*expected
+
+
 def test_results_say_which_question_their_interval_answers(tmp_path, capsys):
     result = run(tmp_path)
     said = capsys.readouterr().out
@@ -243,12 +341,17 @@ def test_results_say_which_question_their_interval_answers(tmp_path, capsys):
 
 # ---- beside the paper's
 
+VOC = 'PASCAL VOC 2012, val: 1,449 images, 20 classes'
+OPENED = dict(pascal=VOC, coco2pascal=VOC, coco='COCO 2014, val, full masks: 40,137 images, 80 classes')
+
+
 def invent(fold=0, shots=5, dataset='pascal', **changed):
     run = make_config('paper', dict(name=dataset, fold=fold), 'imagenet', shots=1 if shots == 1 else 5).to_dict()
     images = KNOWN['pascal', 'train', 'pfenet'] if dataset == 'pascal' else KNOWN['coco', 'train']
     result = dict(miou=.5, miou_interval=(.4, .6), episodes=EPISODES_OF_PAPER[dataset], data=f'{dataset}, fold {fold}',
                   part='', shots=shots, fold=fold, size=run['recipe']['size'], queries=1, list=None,
-                  features='computed', command='none', opened=dict(name=dataset, fold=fold, min_area=MIN_AREA),
+                  features='computed', draws=DRAWS, command='none',
+                  opened=dict(name=dataset, fold=fold, min_area=MIN_AREA, images=OPENED[dataset]),
                   model=run['model'], trained=trained_as(run) | images)
     result = json.loads(json.dumps(result))
     for name, value in changed.items():
@@ -301,7 +404,9 @@ def test_the_papers_model_enters_its_tables():
     ('part', 'only 447 of 1,449 validation images', 'only 447 of 1,449'),
     ('episodes', 1000, 'episodes 1000, not 5000'), ('size', 320, 'size 320, not 448'),
     ('queries', 2, 'queries 2, not 1'), ('list', 'mine.txt', "list 'mine.txt', not None"),
-    ('features', 'kept', "features 'kept', not 'computed'"), ('shots', 3, 'shots 3, not')])
+    ('features', 'kept', "features 'kept', not 'computed'"), ('shots', 3, 'shots 3, not'),
+    ('draws', 1, 'draws 1, not 2'), ('draws', None, 'draws None, not 2'),
+    ('opened__images', 'PASCAL VOC 2007, val', "images of 'PASCAL VOC 2007, val', not PASCAL VOC 2012, val")])
 def test_anything_else_stands_apart_and_says_what_differs(name, value, says):
     table = ours_beside('pascal', [invent(**{name: value})])
     assert set(cells(table)) == {NOT_MEASURED} and len(table['apart']) == 1
@@ -321,6 +426,22 @@ def test_coco_by_its_split_and_masks():
                           (dict(trained__data__masks='compat'), "masks 'compat', not 'full'"),
                           (dict(trained__recipe__size=448), 'size 448, not 512')):
         assert says in ours_beside('coco', [invent(dataset='coco', **options)])['apart'][0]
+
+
+def test_coco_of_2017_never_enters_the_papers_tables(tmp_path):
+    "By the images that were opened; a title may say anything"
+    opened = {}
+    for year in (2014, 2017):
+        make_coco(tmp_path/str(year), 'val', year)
+        build_coco(tmp_path/str(year), progress=False)
+        options = dict(name='coco', root=tmp_path/str(year), min_area=50)
+        opened[year] = json.loads(json.dumps(opened_data(options, open_data(**options).test))) | dict(min_area=MIN_AREA)
+    assert not ours_beside('coco', [invent(dataset='coco', opened=opened[2014])])['apart']
+    table = ours_beside('coco', [invent(dataset='coco', opened=opened[2017])])
+    assert set(cells(table)) == {NOT_MEASURED}
+    assert "images of 'COCO 2017, val, full masks: 3 images, 80 classes', not COCO 2014, val" in table['apart'][0]
+    without = {k: v for k, v in opened[2014].items() if k != 'images'}
+    assert 'images of None, not COCO 2014' in ours_beside('coco', [invent(dataset='coco', opened=without)])['apart'][0]
 
 
 def test_older_results_and_second_ones_stand_apart():

@@ -65,7 +65,8 @@ for name, do, *says in (
     ('a folder in its place', annotations_folder, JSON),
     ('100,000 brackets', annotations(lambda d: '['*100_000), f'{JSON} is damaged'),
     ('a number of 5,000 digits', annotations(lambda d: '[' + '9'*5000 + ']'), f'{JSON} is damaged'),
-    ('a list instead of a dictionary', annotations(lambda d: '[]'), f'{JSON} is not a file of COCO instances', 'it lacks'),
+    ('a list instead of a dictionary', annotations(lambda d: '[]'),
+     f'{JSON} is not a file of COCO instances', 'it lacks'),
     *((f'a file without {key}', annotations(lambda d, key=key: (d.pop(key), None)[1]),
        f'{JSON} is not a file of COCO instances', 'it lacks')
       for key in ('images', 'annotations', 'categories')),
