@@ -161,9 +161,11 @@ class GPLearner(Learner):
 
 # %% ../nbs/method/15_learners.ipynb #5a4945b0
 def weighted_mean(x, weight): # (B, S, D), (B, S, 1) -> (B, 1, D)
+    "Mean of the points of each episode"
     return (x*weight).sum(1, keepdim=True)/weight.sum(1, keepdim=True).clamp(min=1e-6)
 
 def cosine(x, y): # (B, Q, D), (B, P, D) -> (B, Q, P)
+    "Cosines between all points of two sets"
     return F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).mT
 
 def check_option(name, value, whole=False):
