@@ -4,9 +4,10 @@
 
 # %% auto #0
 __all__ = ['KINDS', 'COLOURS', 'photographs_in', 'find_support', 'find_queries', 'output_names', 'check_out', 'palette',
-           'write_results', 'segment_files']
+           'write_results', 'earlier_results', 'result_files', 'check_there', 'segment_files']
 
 # %% ../nbs/use/35_folders.ipynb #3e5a28c8
+import json
 import os
 from collections import Counter
 from pathlib import Path
@@ -79,7 +80,7 @@ def output_names(
 def check_out(
     out:Path, # folder of the results
     folders:list, # of the user: nothing is written into them, or below
-    files:list, # of the user: nothing is written beside them
+    files:list, # of the user: nothing is written beside them, but folders there may be
 ):
     "Refuse results among what was given"
     beside = {parent for f in files for parent in (Path(f).parent, Path(os.path.realpath(f)).parent)}
@@ -115,6 +116,35 @@ def write_results(out, name, image, prediction):
         how = dict(format='JPEG', quality=90) if KINDS[kind] == '.jpg' else dict(format='PNG')
         write_atomically(out/kind/f'{name}{KINDS[kind]}', lambda part: picture.save(part, **how))
 
+# %% ../nbs/use/35_folders.ipynb #7d1e40c9
+def earlier_results(
+    out:Path, # folder of results
+)->set|None: # names of the results that runs have written there; None: it has no summary of ours
+    "What may be overwritten when the user says so"
+    try:
+        summary = json.loads((out/'summary.json').read_text())
+        if not isinstance(summary['finished'], bool): return None
+        return {*summary.get('results', []), *(row['result'] for row in summary['images'] if 'result' in row)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError): return None
+
+def result_files(out, names): return [out/kind/f'{name}{end}' for name in names for kind, end in KINDS.items()]
+
+def check_there(
+    out:Path, # folder of results
+    names:list, # of those to be written
+    force:bool, # may those of earlier runs be overwritten?
+):
+    "Refuse to write over files of the user, and without `force` over results"
+    files, earlier = [out/'summary.json', *result_files(out, names)], earlier_results(out)
+    ours = set() if earlier is None else {out/'summary.json', *result_files(out, earlier)}
+    there = [p for p in files if os.path.lexists(p)]
+    if foreign := [p for p in there if p not in ours]:
+        raise BadFile(f'{foreign[0]} exists, and no run wrote it ({len(foreign)} file(s) like this): choose another '
+                      '--out, for --force overwrites only results of earlier runs.')
+    if there and not force:
+        raise BadFile(f'{there[0]} exists ({len(there)} file(s) like this): choose another --out, '
+                      'or overwrite with --force.')
+
 # %% ../nbs/use/35_folders.ipynb #8a635d55
 def segment_files(
     segmenter:FewShotSegmenter, # fitted
@@ -130,15 +160,13 @@ def segment_files(
     out, targets = Path(out), output_names(queries)
     check_out(out, [], queries)
     if not writable(out): raise BadFile(f'{out} cannot be written: choose another --out, or fix its permissions.')
-    files = [out/'summary.json', *(out/kind/f'{n}{end}' for n in targets for kind, end in KINDS.items())]
-    there = [p for p in files if p.exists()]
-    if there and not force:
-        raise BadFile(f'{there[0]} exists ({len(there)} file(s) like this): choose another --out, '
-                      'or overwrite with --force.')
-    about = dict(shots=len(segmenter.shots), labels=list(segmenter.labels), **about)
-    work = progress_bar(list(zip(queries, targets)), desc='segmenting', unit=' images', show=progress)
-    rows = []
     with locked(out):
+        check_there(out, targets, force)
+        results = sorted({*targets, *(earlier_results(out) or ())})
+        about = dict(shots=len(segmenter.shots), labels=list(segmenter.labels), **about, results=results)
+        _summarise(out, False, about, [])  # from now on these files are ours, even if this run is killed
+        work = progress_bar(list(zip(queries, targets)), desc='segmenting', unit=' images', show=progress)
+        rows = []
         try:
             for row in _segment(segmenter, work, out, names or {}, batch): rows.append(row)
         except KeyboardInterrupt: return _summarise(out, False, about, rows)  # here, a second signal does no harm

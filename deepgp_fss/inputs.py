@@ -131,7 +131,7 @@ def make_shot(
     number:int=0, # of the image, for messages
     rule:MaskRule=MaskRule(), # what the user has said about the mask's numbers
 )->Shot:
-    "Read an image and its mask, and fit them into the window"
+    "Read an image and its mask, and put them into the window"
     pixels = as_image(image, f'image {number}')
     name = str(mask) if isinstance(mask, (str, Path)) else f'the mask of image {number}'
     labels, meaning = label_map(mask, pixels.shape[:2], name, rule)

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from .config import LEARNERS
-from .gp import GaussianProcess, GPPosterior
+from .gp import GaussianProcess, GPPosterior, check_finite
 from .kernels import make_kernel
 
 # %% ../nbs/method/15_learners.ipynb #665ae820
@@ -39,6 +39,7 @@ class Learner(nn.Module):
         y_s:Tensor, # (B, K, N, E, h, w) support encodings of N classes
         inside:Tensor=None, # (B, K, 1, h, w) fraction of pixels that belong to any class
     ): # state, for `infer_classes`
+        if not self.training: check_finite(x_s=x_s, y_s=y_s)
         return [self.prepare(x_s, y_s[:, :, n]) for n in range(y_s.shape[2])]
 
     def infer_classes(self,
@@ -46,6 +47,7 @@ class Learner(nn.Module):
         x_q:Tensor, # (B, M, D, h, w) query features
         classes:int, # N
     )->Tensor: # (B, M, N, Z, h, w)
+        if not self.training: check_finite(x_q=x_q)
         return torch.stack([self.infer(one, x_q) for one in state], 2)
 
 # %% ../nbs/method/15_learners.ipynb #a41ef7a2
@@ -159,9 +161,11 @@ class GPLearner(Learner):
 
 # %% ../nbs/method/15_learners.ipynb #5a4945b0
 def weighted_mean(x, weight): # (B, S, D), (B, S, 1) -> (B, 1, D)
+    "Mean of the points of each episode"
     return (x*weight).sum(1, keepdim=True)/weight.sum(1, keepdim=True).clamp(min=1e-6)
 
 def cosine(x, y): # (B, Q, D), (B, P, D) -> (B, Q, P)
+    "Cosines between all points of two sets"
     return F.normalize(x, dim=-1) @ F.normalize(y, dim=-1).mT
 
 def check_option(name, value, whole=False):

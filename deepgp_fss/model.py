@@ -234,6 +234,7 @@ class DeepGPNet(nn.Module):
 
 # %% ../nbs/method/17_model.ipynb #e07ea7e4
 def split_classes(masks, classes): # (B, K, H, W) labels -> (B, K, N, H, W) ones and zeros
+    "A mask for each class"
     labels = torch.tensor([1] if classes is None else list(classes), device=masks.device)
     return (masks[:, :, None] == labels[:, None, None]).to(torch.uint8)
 

@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from .base import BadFile, OtherKind, load_tensors, progress_bar, save_tensors
+from .base import IGNORE, BadFile, OtherKind, load_tensors, progress_bar, save_tensors
 from .decision import Decision, decide, trained_weight
 from .encoders import fit_state
 from .episodes import content_size, from_window, image_window
@@ -320,19 +320,38 @@ def _saved_model(path, tensors, header):
     return model
 
 def _saved_shots(path, tensors, header):
-    if 'images' not in tensors: return []
-    images, masks = tensors['images'], tensors.get('masks')
-    if masks is None or images.ndim != 4 or masks.shape != (len(images), *images.shape[-2:]):
-        raise BadFile(f'{path} is damaged: its images have no masks, or masks that do not fit.')
-    try: counts = [{int(c): int(n) for c, n in read.items()} for read in header.get('read') or [{}]*len(images)]
+    images, masks = tensors.get('images'), tensors.get('masks')
+    if images is None and masks is None: return []  # it was not fitted
+    _check_windows(path, images, masks, header['size'])
+    try: counts = [_read_counts(read) for read in header.get('read') or [{}]*len(images)]
     except (AttributeError, TypeError, ValueError):
         raise BadFile(f'{path} is damaged: it does not say how its masks were read.') from None
     if len(counts) != len(images):
         raise BadFile(f'{path} is damaged: it has {len(images)} images and {len(counts)} readings of masks.')
     shots = [Shot(image, mask, f'the mask of image {i}', Meaning(None, c, None))
              for i, (image, mask, c) in enumerate(zip(images, masks, counts))]
+    for shot in shots:
+        if shot.labels and (unread := shot.kept - shot.labels):
+            raise BadFile(f'{path} is damaged: {shot.name} has the label {min(unread)}, which was not read from it.')
     if not _labels(shots): raise BadFile(f'{path} is damaged: no object is left in its masks.')
     return shots
+
+def _check_windows(path, images, masks, size):
+    "Refuse windows that `save` cannot have written"
+    if images is None or masks is None:
+        raise BadFile(f'{path} is damaged: it has no {"images" if images is None else "masks"}.')
+    K = len(images) if images.ndim else 0
+    if not K: raise BadFile(f'{path} is damaged: its images are empty.')
+    for name, windows, shape in ('images', images, (K, 3, size, size)), ('masks', masks, (K, size, size)):
+        if windows.dtype != torch.uint8 or windows.shape != shape:
+            raise BadFile(f'{path} is damaged: its {name} must be torch.uint8 of shape {shape}, but are '
+                          f'{windows.dtype} of shape {tuple(windows.shape)}.')
+
+def _read_counts(read): # a dictionary of JSON -> pixels of each label in a mask
+    counts = {int(label): pixels for label, pixels in read.items()}
+    for label, pixels in counts.items():
+        if not 0 <= label <= IGNORE or type(pixels) is not int or pixels < 0: raise ValueError
+    return counts
 
 # %% ../nbs/use/34_segmenter.ipynb #8db6890d
 BUNDLED = 'shapes',

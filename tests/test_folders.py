@@ -123,18 +123,77 @@ def test_nothing_is_overwritten_unless_forced(place):
     before = content(place)
     said = run(*words_of(place, '--model', 'shapes', '--size', 64))
     assert 'exists' in said and '--force' in said and content(place) == before
-    (place/'out/summary.json').unlink()  # as after a crash
-    assert '--force' in run(*words_of(place, '--size', 64)) and 'out/summary.json' not in content(place)
     assert run(*words_of(place, '--size', 64, '--force')) == 0
     assert content(place)['out/variance/a.png'] != before['out/variance/a.png']
     assert content(place).keys() == before.keys()
 
 
-@pytest.mark.parametrize('file', ['overlays/a.jpg', 'variance/a.png'])
-def test_other_files_are_not_overwritten_either(place, file):
+@pytest.mark.parametrize('force', [[], ['--force']])
+@pytest.mark.parametrize('file', ['masks/a.png', 'overlays/a.jpg', 'variance/a.png', 'summary.json'])
+def test_files_that_no_run_wrote_are_never_overwritten(place, file, force):
     (place/'out'/file).parent.mkdir(parents=True)
-    (place/'out'/file).write_text('mine')
-    assert '--force' in run(*words_of(place)) and (place/'out'/file).read_text() == 'mine'
+    (place/'out'/file).write_text('{"mine": 1}')
+    before = content(place)
+    said = run(*words_of(place, *force))
+    assert str(place/'out'/file) in said and 'no run wrote' in said and '\n' not in said and content(place) == before
+
+
+@pytest.mark.parametrize('mine', ['1', '[]', '{"finished": true, "images": 3}', '{"finished": true, "images": [4]}',
+                                  '{"finished": 1, "images": [], "results": [[]]}', '\0'])
+def test_a_summary_of_another_program_is_not_ours(place, mine):
+    (place/'out').mkdir()
+    (place/'out/summary.json').write_text(mine)
+    assert 'no run wrote' in run(*words_of(place, '--force')) and (place/'out/summary.json').read_text() == mine
+
+
+def test_force_beside_files_of_the_user(place):
+    "They are named, with those of a run among them; what a run does not touch does not matter"
+    assert run(*words_of(place)) == 0
+    for name in 'c', 'd': saved(place/'new', Image.fromarray(PIXELS), f'{name}.png')
+    (place/'out/masks/c.png').write_text('mine'), (place/'out/masks/mine.png').write_text('mine')
+    before = content(place)
+    said = run(*words_of(place, '--force'))
+    assert 'masks/c.png exists' in said and '1 file(s)' in said and content(place) == before
+    (place/'out/masks/c.png').unlink()
+    assert run(*words_of(place, '--force')) == 0 and (place/'out/masks/mine.png').read_text() == 'mine'
+
+
+def test_what_earlier_runs_wrote_stays_theirs(place):
+    "Three runs in one folder, of other photographs each time; and a summary from before they said what they write"
+    for query in 'a.jpg', 'b.png', 'a.jpg':
+        words = '--support', place/'known', '--query', place/'new'/query, '--out', place/'out', '--force'
+        assert run(*words) == 0
+    assert summary_of(place)['results'] == ['a', 'b']
+    summary = {k: v for k, v in summary_of(place).items() if k != 'results'}
+    (place/'out/summary.json').write_text(json.dumps(summary))
+    assert run(*words) == 0 and summary_of(place)['results'] == ['a']
+
+
+def test_a_killed_run_can_be_done_again(place, monkeypatch):
+    "Its files are its own even if it could not say how far it came"
+    save, calls = Image.Image.save, []
+    class Killed(BaseException): pass
+    def kill(self, file, **how):
+        calls.append(file)
+        if len(calls) == 5: raise Killed
+        save(self, file, **how)
+    monkeypatch.setattr(Image.Image, 'save', kill)
+    with pytest.raises(Killed): run(*words_of(place))
+    assert not summary_of(place)['finished'] and len(list((place/'out').rglob('*.png'))) == 3
+    assert '--force' in run(*words_of(place)) and run(*words_of(place, '--force')) == 0
+    assert summary_of(place)['finished']
+
+
+def test_results_beside_photographs_but_not_among_them(place):
+    "A photograph that is given by its name lies in a folder that was not given: only that very folder is refused"
+    words = '--support', place/'known', '--query', place/'new/a.jpg', '--out'
+    (place/'new/masks').mkdir()
+    for out in place/'new', place/'new/../new', place/'known', place/'known/sub':
+        for force in [], ['--force']: assert 'choose another --out' in run(*words, out, *force)
+    saved(place/'new/masks', Image.fromarray(PIXELS), 'mine.png')
+    mine = '--support', place/'known', '--query', place/'new/masks/mine.png', '--out', place/'new'
+    assert 'choose another --out' in run(*mine)  # its masks/ would be the photograph's folder
+    assert run(*words, place/'new/found') == 0
 
 
 def test_names_that_come_twice(place):

@@ -8,6 +8,7 @@ import torch
 from safetensors.torch import save_file
 
 from deepgp_fss.encoders import ResNetEncoder, TimmEncoder, TokenEncoder
+from deepgp_fss.learners import LEARNERS
 from deepgp_fss.model import DeepGPNet, ModelConfig, QueryPath, for_prediction, load_checkpoint, save_checkpoint
 
 SMALL = dict(backbone='small', dim=16, scales=(8,), encoding_dim=8, decoder_width=16)
@@ -133,6 +134,25 @@ def test_bfloat16_autocast(layout):
         torch.testing.assert_close(model(*inputs), plain, atol=1e-4, rtol=1e-3)
         with torch.autocast('cpu', dtype=torch.bfloat16): half = model(*inputs)
     assert (half.float() - plain).abs().max() < .1*plain.abs().max() + .05
+
+
+@pytest.mark.parametrize('learner', sorted(LEARNERS))
+def test_features_that_are_not_finite_get_a_sentence(learner):
+    "Whatever the learner is, in support and query; a training looks at its loss instead"
+    pooled = {} if learner in ('gp', 'attention') else dict(mask_encoder='pool')
+    model, (images, masks, query) = small(learner=learner, **pooled), episode()
+    nothing = torch.full_like(query, torch.nan)
+    with torch.no_grad():
+        state = model.prepare(images, masks)
+        assert model.infer(state, query).isfinite().all()
+        with pytest.raises(ValueError, match=r'x_q holds \d+ value\(s\) that are not'): model.infer(state, nothing)
+        with pytest.raises(ValueError, match=r'x_s holds \d+ value\(s\) that are not'):
+            model.prepare(nothing[:, None].expand(-1, 2, -1, -1, -1), masks)
+        if learner == 'gp': return  # needs to know it at once
+        monitored = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
+        model.train()
+        for m in monitored: m.eval()
+        assert model.infer(model.prepare(images, masks), nothing).isnan().any()
 
 
 @pytest.mark.skipif(tuple(map(int, torch.__version__.split('.')[:2])) < (2, 6),

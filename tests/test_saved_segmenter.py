@@ -76,6 +76,35 @@ def test_other_files_are_no_saved_segmenters(tmp_path):
     assert not list(tmp_path.glob('fitted*'))
 
 
+DAMAGE = {
+    'its images must be': dict(images=lambda x: x.float()), 'but are torch.int32': dict(images=lambda x: x.int() - 500),
+    'its masks must be': dict(masks=lambda y: 3*y.long()), 'but are torch.bool': dict(masks=lambda y: y > 0),
+    '(3, 1, 64, 64)': dict(images=lambda x: x[:, :1]), '(3, 3, 32, 32)': dict(images=lambda x: x[..., ::2, ::2]),
+    '(2, 64, 64)': dict(masks=lambda y: y[:2]), 'no images': dict(images=lambda x: None),
+    'no masks': dict(masks=lambda y: None), 'label 7': dict(masks=lambda y: torch.where(y == 1, 7, y).to(y.dtype)),
+    'are empty': dict(images=lambda x: x[:0], masks=lambda y: y[:0])}
+
+@pytest.mark.parametrize('says', DAMAGE)
+def test_shots_that_the_model_did_not_see_are_refused(says, tmp_path):
+    "Other numbers in the file would give other predictions, and nobody would know"
+    path = make('tiny').fit(*scenes(range(3))).save(tmp_path/'fitted.safetensors')
+    with safe_open(path, 'pt') as f: tensors, header = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
+    changed = tensors | {name: change(tensors[name]) for name, change in DAMAGE[says].items()}
+    save_file({name: t.contiguous() for name, t in changed.items() if t is not None}, path, metadata=header)
+    with pytest.raises(BadFile) as error: FewShotSegmenter.load(path)
+    sentence(error, 'fitted.safetensors', says)
+
+
+@pytest.mark.parametrize('read', [{'1': -5}, {'1': 1.5}, {'300': 5}, {'-1': 5}, {'1.0': 5}, {'1': True}])
+def test_readings_of_masks_that_cannot_be_are_refused(read, tmp_path):
+    path = make('tiny').fit(*scenes(range(1), labels=(1,))).save(tmp_path/'fitted.safetensors')
+    with safe_open(path, 'pt') as f: tensors, header = {k: f.get_tensor(k) for k in f.keys()}, f.metadata()
+    about = json.loads(header['deepgp_fss_segmenter']) | dict(read=[read])
+    save_file(tensors, path, metadata=dict(deepgp_fss_segmenter=json.dumps(about)))
+    with pytest.raises(BadFile) as error: FewShotSegmenter.load(path)
+    sentence(error, 'fitted.safetensors', 'does not say how its masks were read')
+
+
 def test_a_model_around_an_encoder_of_ones_own_cannot_be_saved(tmp_path):
     own = DeepGPNet(ModelConfig('custom', 16, (8,), encoding_dim=8, decoder_width=16), encoder=SmallEncoder(16))
     for net in (TrainingFree(SmallEncoder(16)), own):

@@ -274,7 +274,7 @@ def test_maps_lie_where_the_cells_are(kind, size):
     segmenter, query = make(kind).fit(*scenes(range(3), labels=(1,))), scene(6, *size)[0]
     for name, whole in whole_maps(segmenter, query).items():
         shown = maps(segmenter.predict(query))[name]
-        np.testing.assert_allclose(shown, whole[:size[0], :size[1]], atol=1e-5, err_msg=name)
+        np.testing.assert_allclose(shown, whole[:size[0], :size[1]], atol=1e-4, err_msg=name)
 
 
 @pytest.mark.parametrize('kind', ['tiny', 'free'])
@@ -297,7 +297,7 @@ def test_predict_many_holds_one_batch_and_equals_predict(kind, batch):
     for i in range(7):
         out = next(many)
         assert len(pulled) == (i//batch + 1)*batch
-        close(out, segmenter.predict(scene(i, *SIZES[3 + i % 4])[0]), 1e-5)
+        close(out, segmenter.predict(scene(i, *SIZES[3 + i % 4])[0]))
         assert out.mask.shape == SIZES[3 + i % 4]
 
 
@@ -446,7 +446,7 @@ def test_the_weight_of_the_loss_is_undone(tmp_path):
         np.testing.assert_allclose(q.probability/(1 - q.probability), p.probability/(1 - p.probability)/4, rtol=1e-4)
         assert np.array_equal(p.mask > 0, p.probability > .5)  # equal weights: argmax
         assert not ((q.mask > 0) & (p.probability <= .5)).any() and 0 <= q.expected_iou <= 1
-        if q.mask.any(): assert np.array_equal(q.mask > 0, q.probability >= q.probability[q.mask > 0].min())  # a cut
+        if q.mask.any(): assert np.array_equal(q.mask > 0, q.probability >= q.probability[q.mask > 0].min())
     again = FewShotSegmenter.load(fair.save(tmp_path/'fair.safetensors')).predict(query)
     assert same(again, q) and again.expected_iou == q.expected_iou
 

@@ -3,8 +3,10 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.utils._pytree import tree_map_only
 
-from deepgp_fss.decision import best_threshold, best_thresholds, otsu_threshold, typical_threshold
+from deepgp_fss import decision
+from deepgp_fss.decision import best_threshold, best_thresholds, decide, otsu_threshold, typical_threshold
 from deepgp_fss.encoders import ImageEncoder, SmallEncoder
 from deepgp_fss.gp import GaussianProcess
 from deepgp_fss.kernels import SquaredExponential
@@ -31,6 +33,38 @@ def test_thresholds_against_trying_them_all(seed):
         assert score(threshold[k]) == pytest.approx(float(iou[k]), abs=1e-5)
         assert within(separated[k]) == pytest.approx(min(within(t) for t in between), abs=1e-5)
         assert values[0] < separated[k] < values[-1]
+
+
+class Elsewhere(torch.Tensor):
+    "A tensor whose numbers are here, but that says it is on a device, and refuses float64 there as Apple's GPUs do"
+    @staticmethod
+    def __new__(cls, here): return cls._make_wrapper_subclass(cls, here.shape, dtype=here.dtype, device='meta')
+    def __init__(self, here): self.here = here
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        kwargs = kwargs or {}
+        comes_here = str(kwargs.get('device')) == 'cpu'
+        args, kwargs = tree_map_only(cls, lambda t: t.here, (args, kwargs))
+        out = func(*args, **kwargs | (dict(device='cpu') if 'device' in kwargs else {}))
+        return out if comes_here else tree_map_only(torch.Tensor, cls._there, out)
+
+    @classmethod
+    def _there(cls, t):
+        if t.dtype == torch.float64: raise TypeError("the device doesn't support float64")
+        return cls(t)
+
+
+def test_thresholds_on_a_device_without_float64(monkeypatch):
+    monkeypatch.setattr(decision, 'has_float64', lambda device: device.type == 'cpu', raising=False)
+    g = torch.Generator().manual_seed(0)
+    gap = torch.randn(9, 11, generator=g)
+    with pytest.raises(TypeError, match='float64'): Elsewhere(gap).double()
+    here, there = decide(gap, 4.), decide(Elsewhere(gap), 4.)
+    assert there.probability.device == there.mask.device == Elsewhere(gap).device  # they stay where the scores are
+    assert torch.equal(there.probability.here, here.probability) and torch.equal(there.mask.here, here.mask)
+    assert there.expected_iou == here.expected_iou > 0
+    assert best_threshold(Elsewhere(gap), Elsewhere(gap > .3)) == best_threshold(gap, gap > .3)
 
 
 def test_thresholds_of_little():
