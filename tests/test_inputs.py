@@ -251,7 +251,7 @@ NO_MASKS = dict(
     size=(HALF.T, '4x6', '6x4'), longer=(np.ones((4, 7)), '7x4', '6x4'),
     colours=(Image.fromarray(PIXELS[:4, :6]), 'colours'),
     rgb_array=(PIXELS[:4, :6], '(4, 6, 3)'),
-    fractions=(HALF*.5, 'not labels'), negative=(-HALF.astype(int), 'no labels'),
+    fractions=(HALF*.5, 'not labels'), negative=(-HALF.astype(int), 'not labels'),
     above=(256*HALF.astype(int), 'not labels'),
     nan=(np.where(HALF, np.nan, 0), 'not labels'),
     infinite=(np.where(HALF, np.inf, 0), 'not labels'),

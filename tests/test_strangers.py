@@ -24,7 +24,8 @@ SCRIPTS = [*sorted((ROOT/'.ci').glob('*.py')), ROOT/'setup.py']
 IMPORTS = dict(pillow='PIL', scikit_learn='sklearn')  # names of packages that are imported under another one
 TOOLS = dict(  # used without an import statement
     jupyterlab='jupyter-lab|jupyter lab|jupyterlab', ipykernel='kernelspec', nbdev='nbdev_export', voila='voila',
-    nbconvert='nbconvert', pytest_xdist=r'pytest -q -n', pytest_randomly='pytest', tensorboard='tensorboard',
+    nbconvert='nbconvert', pytest_xdist=r'pytest -q -n', pytest_randomly='pytest', ruff='ruff check',
+    tensorboard='tensorboard',
     timm='timm', torchmetrics='torchmetrics', huggingface_hub='huggingface_hub', playwright='playwright')
 
 

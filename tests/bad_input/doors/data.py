@@ -27,7 +27,7 @@ for words, *says in (
     ('check folder {folder} --foreground cat', 'foreground takes numbers', "'cat'"),
     ('check folder {folder} --ignore 256', 'ignore takes numbers'),
     ('check folder {folder} --threshold soft', 'threshold must be a number'),
-    ('check folder {folder} --foreground 1', 'has label maps', 'classes.txt'),
+    ('check folder {folder} --foreground 200', 'has label maps', 'classes.txt'),
     ('check pascal {voc} --foreground 1', 'not for pascal'),
     ('info folder {folder} --colour red', 'unrecognized arguments: --colour')):
     option('deepgp_data', words.format(**SHOWN) or 'nothing at all',

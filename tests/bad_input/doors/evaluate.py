@@ -25,7 +25,7 @@ for words, *says in (
     ('--colour red', 'unrecognized arguments: --colour')):
     option('deepgp_eval', words, lambda at, words=words: evaluate(at, *words.split()), *says)
 option('deepgp_eval', 'neither a model nor a --learner', lambda at: run('deepgp_eval', *EVALUATE, '--out', at/'out'),
-       'what shall be evaluated', 'Name trained models')
+       'there is nothing to evaluate', 'Name trained models')
 option('deepgp_eval', '--episodes 0', lambda at: before(evaluation, 'evaluate', lambda: evaluate(at, '--episodes', 0)),
        'episodes must be at least 1')
 option('deepgp_eval', '--out, a file', lambda at: evaluate(at, '--out', write(at/'file', b'')), 'file', '--out')
@@ -40,6 +40,8 @@ option('deepgp_eval', '--cache_dir, a file', lambda at: evaluate(at, '--cache', 
 def untrained(at, *words):
     return run('deepgp_eval', '--learner', 'gp', '--backbone', 'resnet18', *EVALUATE, '--out', at/'out', *words)
 option('deepgp_eval', '--learner gp without --weights', lambda at: untrained(at), '--weights FILE')
+option('deepgp_eval', '--learner gp --learner_options 5',
+       lambda at: untrained(at, '--weights', 'imagenet', '--learner_options', 5), '--learner_options takes NAME=VALUE')
 option('deepgp_eval', '--learner gp --weights of a file that is not there',
        lambda at: untrained(at, '--weights', at/'gone.pth'), 'gone.pth')
 option('deepgp_eval', '--learner gp --backbone vgg16',
