@@ -578,5 +578,6 @@ def sweep_figure(
         low, high = 100*np.array([r['miou_interval'] for r in found]).T
         ax.errorbar([r['shots'] for r in found], y, [y - low, high - y], marker='o', capsize=3, label=name)
     ax.set_xlabel('annotated images (shots)'); ax.set_ylabel('mIoU on held-out classes (%)')
-    ax.set_ylim(floor); ax.legend(fontsize=8)
+    if floor is not None: ax.set_ylim(floor)
+    if scores: ax.legend(fontsize=8)
     return fig
