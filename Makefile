@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 # One thread per worker, as many workers as cores: faster than two workers fighting for all of them.
 CORES  := $(shell $(PYTHON) -c 'import os; print(len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count())')
 THREADS ?= 1
+COMMA := ,
 # Notebooks and tests run without a network: a hidden download fails.
 NOWHERE := http://127.0.0.1:9
 
@@ -19,7 +20,7 @@ $(VENV)/.installed: settings.ini setup.py
 	@echo "== creating $(VENV) and installing deepgp_fss with its development tools (a few minutes, several GB, once)"
 	$(PYTHON) -m venv $(VENV)
 	$(if $(LOWEST),$(PYTHON) .ci/lowest.py > $(VENV)/lowest.txt)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOWEST),-c $(VENV)/lowest.txt) -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(LOWEST),-c $(VENV)/lowest.txt -e '.[dev$(COMMA)timm$(COMMA)tensorboard$(COMMA)bench]',-e '.[dev]')
 	@touch $@
 
 install: $(VENV)/.installed  ## create .venv and install everything into it
