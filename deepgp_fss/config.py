@@ -27,7 +27,9 @@ class ModelConfig:
     scales:tuple = (16,)             # strides of the deep maps, such as (32, 16); (8,) with 'small'; a ViT's patch size
     freeze_bn:bool = True            # image encoder: keep batch-norm statistics
     freeze_affine:bool = False       # image encoder: do not train batch norm's scale and shift
-    freeze_backbone:bool = False     # image encoder: train only its projection
+    freeze_backbone:bool = False     # image encoder: train only its projection ...
+    thaw:str = None                  # ... and, of a ResNet, the blocks from this one on: 'layer4', 'layer4.2'
+    stride_in_1x1:bool = False       # ResNet: stages stride in a 1x1 convolution (Caffe, Keras), not in a 3x3
     unit_features:bool = False       # image encoder: scale features to unit length, for frozen backbones
     mask_encoder:str = 'lwl'         # 'lwl' (learnt) or 'pool' (fraction of foreground, E = 1)
     encoding_dim:int = 64            # E of 'lwl'
@@ -90,6 +92,7 @@ class Recipe:
     batch:int = 8                    # episodes in a step, over all processes
     micro:int = None                 # episodes at once in one process, accumulating gradients; None: its whole share
     shots:int = 5                    # K
+    fewest_shots:int = None          # K of each batch is drawn from this number to `shots`; None: always `shots`
     size:int = 448                   # side of the window
     augment:bool = True              # scale, rotate, blur, mirror
     recolour:bool = False            # with augment: swap and invert colour channels, alike in a whole episode
@@ -104,6 +107,8 @@ class Recipe:
     held_out:int = 0                 # training classes kept aside for validation, never those of the test fold
     skip_broken:bool = False         # replace episodes that meet a broken file, and count them
     cache:bool = False               # keep the features of a frozen backbone on disk, in half precision
+    views:int = 1                    # with cache: how many of an image (as it is, mirrored, smaller, larger)
+    cut:str = None                   # with cache: keep the features in front of this block; None: of `thaw`
     seed:int = 0                     # of weights and episodes
 
 # %% ../nbs/base/01_config.ipynb #ac7379e0
@@ -175,6 +180,8 @@ def check_recipe(
         if not condition(value): raise ValueError(f'{name} must {must_be}, but it is {value}.')
 
     for name in ('iterations', 'batch', 'shots', 'size'): need(name, lambda n: n >= 1, 'be at least 1')
+    need('fewest_shots', lambda n: n is None or 1 <= n <= recipe.shots, f'lie between 1 and shots, {recipe.shots}')
+    need('views', lambda n: 1 <= n <= 4, 'lie between 1 and 4')
     need('micro', lambda n: n is None or n >= 1, 'be at least 1')
     for name in ('lr', 'foreground_weight'): need(name, lambda x: 0 < x < math.inf, 'be positive')
     need('lr_backbone', lambda x: x is None or 0 < x < math.inf, 'be positive')
@@ -188,3 +195,5 @@ def check_recipe(
     if recipe.cache and (recipe.augment or not (model.freeze_backbone and model.freeze_bn)):
         raise ValueError('Features can be kept only of a frozen backbone that sees images as they are: with cache, '
                          'set freeze_backbone and freeze_bn true and augment false; or set cache false.')
+    if recipe.views > 1 and not recipe.cache:
+        raise ValueError('views are of kept features: set cache true, or views 1.')

@@ -21,16 +21,18 @@ from torch import nn
 from .base import BadFile, cache_dir, locked, progress_bar, read_json, writable, write_json
 from .datasets import FewShotData, in_parallel
 from .encoders import Encoded
-from .episodes import image_window
+from .episodes import VIEWS, as_tv, view_window
 from .model import fold_batch_norm, pad_to
 
 # %% ../nbs/data/25_features.ipynb #62e86a70
 def trunk_digest(
     encoder:nn.Module, # an `ImageEncoder`
 )->str: # 64 hexadecimal digits
-    "A digest of the trunk: its weights and its preprocessing, but not the projection behind it"
+    "A digest of the frozen part of the trunk: its weights, its strides and its preprocessing, but not what is trained"
     h = hashlib.sha256(f'{type(encoder).__name__} {encoder.strides}'.encode())
-    state = {k: v for k, v in encoder.state_dict().items() if not k.startswith('project')}
+    for name, m in encoder.named_modules():
+        if isinstance(m, nn.Conv2d) and encoder.is_early(name): h.update(f'{name} {m.stride} {m.dilation}'.encode())
+    state = {k: v for k, v in encoder.state_dict().items() if encoder.is_early(k)}
     state |= {f'normalise.{k}': v for k, v in encoder.normalise.named_buffers()}
     for name, value in sorted(state.items()):
         h.update(f'{name} {value.dtype} {tuple(value.shape)}'.encode())
@@ -39,18 +41,19 @@ def trunk_digest(
 
 # %% ../nbs/data/25_features.ipynb #443bcc4e
 class FeatureCache:
-    "The maps of a frozen trunk for all images of a set, in one window size"
+    "The maps of the frozen part of an encoder for all images of a set, in one window size"
     def __init__(self,
-        encoder:nn.Module, # an `ImageEncoder`, whose trunk is frozen
+        encoder:nn.Module, # an `ImageEncoder`, whose trunk is frozen, at least its `early` part
         data:FewShotData, # whose images
         size:int, # side of the window
         folder:Path=None, # where caches are kept; None: in the user's cache folder
         limit:float=50., # largest size of all caches there, in GB
         create:bool=True, # False: another process has made the files
+        views:int=1, # of each image, from `VIEWS`
     ):
-        self.images, self.size, self.limit = data.images, size, limit
-        self.deep, self.side = len(encoder.strides), math.ceil(size/max(encoder.strides))*max(encoder.strides)
-        n, folder = len(data.images), Path(folder or cache_dir()/'features')
+        self.images, self.size, self.limit, self.views = data.images, size, limit, views
+        self.deep, self.side = encoder.early_deep, math.ceil(size/max(encoder.strides))*max(encoder.strides)
+        n, folder = len(data.images)*views, Path(folder or cache_dir()/'features')
         self.shapes = [(n, *shape) for shape in self._map_shapes(encoder)]
         self.path, self.bytes = folder/self._key(encoder)[:16], sum(2*math.prod(s) for s in self.shapes)
         self._maps, self._mark = None, np.dtype([('done', 'u1'), ('sums', '<u4', (len(self.shapes),))])
@@ -64,11 +67,12 @@ class FeatureCache:
         "(C, h, w) of each map of the trunk"
         device = next(encoder.parameters()).device
         black = torch.zeros(1, 3, self.side, self.side, device=device)
-        with torch.no_grad(): return [tuple(m.shape[1:]) for m in copy.deepcopy(encoder).eval().trunk(black)]
+        with torch.no_grad(): return [tuple(m.shape[1:]) for m in copy.deepcopy(encoder).eval().early(black)]
 
     def _key(self, encoder):
         "A digest of all that the features depend on"
-        key = hashlib.sha256(f'deepgp_fss features 2 {trunk_digest(encoder)} {self.size}\n'.encode())
+        about = f'{trunk_digest(encoder)} {self.size} {VIEWS[:self.views]}'
+        key = hashlib.sha256(f'deepgp_fss features 3 {about}\n'.encode())
         for i in range(len(self.images)):
             key.update(f'{self.images.fingerprint(i)}\n'.encode(errors='surrogateescape'))
         return key.hexdigest()
@@ -76,7 +80,7 @@ class FeatureCache:
     def _files(self):
         "Every file with its size; the last one says of each image whether it is there"
         maps = [(self._file(k), 2*math.prod(s)) for k, s in enumerate(self.shapes)]
-        return [*maps, (self.path/'done', self._mark.itemsize*len(self.images))]
+        return [*maps, (self.path/'done', self._mark.itemsize*self.rows)]
 
     def _made(self):
         done, size = self._files()[-1]
@@ -100,6 +104,11 @@ class FeatureCache:
         write_json(self.path/'about.json', dict(images=self.images.title, n=len(self.images), size=self.size,
                                                 maps=self.shapes, bytes=self.bytes))
 
+    @property
+    def rows(self): "One for each view of each image"; return len(self.images)*self.views
+
+    def row(self, i, view=0): return int(i)*self.views + view
+    def name(self, row): return self.images.name(row//self.views)
     def _file(self, k): return self.path/f'map{k}.f16'
     def __getstate__(self): return self.__dict__ | dict(_maps=None)  # a worker process opens the files itself
     def __repr__(self):
@@ -112,23 +121,25 @@ class FeatureCache:
             if not path.is_file() or path.stat().st_size != size:
                 raise BadFile(f'{path} is missing or truncated: delete the folder {self.path}, and it is rebuilt.')
         maps = [np.memmap(self._file(k), np.float16, mode, shape=s) for k, s in enumerate(self.shapes)]
-        return maps, np.memmap(self.path/'done', self._mark, mode, shape=(len(self.images),))
+        return maps, np.memmap(self.path/'done', self._mark, mode, shape=(self.rows,))
 
     def read(self,
         which:list, # numbers of images
-        deep_only:bool=False, # only the maps that the head projects, all that a support image needs
+        deep_only:bool=False, # only the maps that deep maps are made of, all that a support image needs
+        views:list=None, # which view of each; None: as it is
     )->Encoded: # maps (len(which), C, h, w) float16
         "Features of some images"
+        which = [self.row(i, view) for i, view in zip(which, views or [0]*len(which), strict=True)]
         if self._maps is None: self._maps = self._open('r')
         maps, marks = self._maps
         for i in which:
             if not marks['done'][i]:
-                raise BadFile(f'{self.images.name(i)} has no kept features: '
+                raise BadFile(f'{self.name(i)} has no kept features: '
                               'its file could not be read, or the cache was not filled.')
         rows = [np.stack([m[i] for i in which]) for m in maps[:self.deep if deep_only else None]]
         for i, *row in zip(which, *rows):
             if not same(row, marks['sums'][i]):
-                raise BadFile(f'The kept features of {self.images.name(i)} in {self.path} are damaged: '
+                raise BadFile(f'The kept features of {self.name(i)} in {self.path} are damaged: '
                               'start the same command again, and they are computed again.')
         return Encoded([torch.from_numpy(r) for r in rows], (self.size, self.size))
 
@@ -156,7 +167,7 @@ def reserve(path, size):
 # %% ../nbs/data/25_features.ipynb #64550868
 def find_damaged(
     cache:FeatureCache, # to look at
-    which:list, # numbers of images
+    which:list, # rows
     progress:bool=True, # show a bar
     asked:list=(), # stop early once it is not empty
 )->list: # those of `which` that are there, but damaged
@@ -192,12 +203,13 @@ def fill(
     skip_broken:bool=False, # leave out images that cannot be read
     progress:bool=True, # show a bar
     asked:list=(), # stop early, with what is there, once it is not empty
-)->int: # how many images were computed
+)->int: # how many views of images were computed
     "Compute the features that are not there yet, or are damaged"
     (maps, marks), written, count = cache._open('r+'), [], 0
     done, fast, device = marks['done'], _for_filling(encoder), next(encoder.parameters()).device
-    groups = [data.queries[i:i+batch] for i in range(0, len(data.queries), batch)][rank::world]
-    if damaged := find_damaged(cache, [i for group in groups for i in group], progress, asked):
+    rows = [cache.row(i, view) for i in data.queries for view in range(cache.views)]
+    groups = [rows[k:k+batch] for k in range(0, len(rows), batch)][rank::world]
+    if damaged := find_damaged(cache, [row for group in groups for row in group], progress, asked):
         print(f'The kept features of {len(damaged):,} image(s) in {cache.path} were damaged: they are computed again.',
               file=sys.stderr)
         done[damaged] = 0
@@ -205,18 +217,17 @@ def fill(
     desc, unit = f'features, {cache.bytes/1e9:.1f} GB', f' x {batch} images'
     for k, group in enumerate(progress_bar(groups, desc=desc, unit=unit, show=progress)):
         if asked: break
-        read = {int(i): _window(data, int(i), cache.size, skip_broken) for i in group}
-        windows = {i: window for i, window in read.items() if window is not None}
+        windows = _windows(cache, data, group, skip_broken)
         if not windows: continue
         images = pad_to(torch.stack(list(windows.values())).to(device), max(encoder.strides))
-        for m, values in zip(maps, fast.trunk(images)):
+        for m, values in zip(maps, fast.early(images)):
             values = values.half().cpu().numpy()
             if not np.isfinite(values).all():
-                raise BadFile(f'Features of {cache.images.name(group[0])}, or of the images after it, '
+                raise BadFile(f'Features of {cache.name(group[0])}, or of the images after it, '
                               'do not fit half precision: use --cache false.')
-            for row, i in enumerate(windows):
-                if not done[i]: m[i] = values[row]
-        written += [i for i in windows if not done[i]]
+            for value, row in zip(values, windows):
+                if not done[row]: m[row] = value
+        written += [row for row in windows if not done[row]]
         count += len(windows)
         if k % 8 == 7: _mark(maps, marks, written)
     _mark(maps, marks, written)
@@ -228,12 +239,19 @@ def _for_filling(encoder):
     fold_batch_norm(fast)
     return fast.to(memory_format=torch.channels_last)
 
-def _window(data, i, size, skip_broken): # -> (3, size, size) uint8; None: a broken file that is skipped
-    try: image, _ = data.images.load(i, data.present[i][0])  # the mask, too: both must have the same shape
+def _windows(cache, data, rows, skip_broken): # -> row -> (3, size, size) uint8; broken files are left out, or raised
+    windows, read = {}, {}
+    for row in rows:
+        i, view = divmod(row, cache.views)
+        if i not in read: read[i] = _read(data, i, skip_broken)
+        if read[i] is not None: windows[row] = view_window(as_tv(*read[i])[0], cache.size, view)
+    return windows
+
+def _read(data, i, skip_broken): # -> image and mask; None: a broken file that is skipped
+    try: return data.images.load(i, data.present[i][0])  # the mask, too: both must have the same shape
     except BadFile:
         if not skip_broken: raise
-        return None
-    return image_window(image, size)
+
 
 # %% ../nbs/data/25_features.ipynb #b511df78
 def keep_features(
@@ -246,10 +264,11 @@ def keep_features(
     skip_broken:bool=False, # leave out images that cannot be read
     progress:bool=True, # show what happens
     asked:list=(), # stop early, with what is there, once it is not empty
+    views:int=1, # of each image
 )->FeatureCache:
     "A filled cache, made by all processes together"
     main = state.is_main_process
-    with state.main_process_first(): cache = FeatureCache(encoder, data, size, folder, limit, create=main)
+    with state.main_process_first(): cache = FeatureCache(encoder, data, size, folder, limit, create=main, views=views)
     if progress and main: print(cache)
     fill(cache, encoder, data, state.process_index, state.num_processes, skip_broken=skip_broken,
          progress=progress and main, asked=asked)

@@ -23,7 +23,7 @@ from torchvision.models.resnet import BasicBlock, Bottleneck
 from .base import BadFile, OtherKind, load_tensors, save_tensors, write_json
 from .config import BACKBONES, ModelConfig
 from .decoder import Decoder
-from .encoders import Encoded, MaskEncoder, PoolMaskEncoder, ResNetEncoder, fit_state
+from .encoders import Encoded, MaskEncoder, PoolMaskEncoder, ResNetEncoder, fit_state, from_bytes, in_bytes
 from .learners import make_learner
 
 # %% ../nbs/method/17_model.ipynb #4fdda8ab
@@ -35,11 +35,16 @@ def make_encoder(config, weights=None, download=False):
     if weights is not None and 'weights' not in BACKBONES.options(kind):
         raise ValueError(f'The backbone {kind!r} is trained from scratch and has no use for the weights {weights}: '
                          'choose another backbone, or no weights.')
+    for setting in ('thaw', 'stride_in_1x1'):
+        if getattr(config, setting) and setting not in BACKBONES.options(kind):
+            raise ValueError(f'{setting} is for ResNets, and the backbone is {kind!r}.')
+    if config.thaw and not config.freeze_backbone:
+        raise ValueError('thaw says from where on a frozen backbone is trained: set freeze_backbone true, or no thaw.')
     encoder = BACKBONES.make(kind, vars(config) | dict(name=name or kind, weights=weights, download=download))
     if config.unit_features: encoder.use_unit_length()
     if config.freeze_backbone:
-        encoder.requires_grad_(False)
-        encoder.project.requires_grad_(True)
+        for name, parameter in encoder.named_parameters():
+            if encoder.is_before(name, encoder.thaw): parameter.requires_grad_(False)
     return encoder
 
 # %% ../nbs/method/17_model.ipynb #24a4b34f
@@ -133,11 +138,9 @@ class DeepGPNet(nn.Module):
 
     def trunk(self, images, steps=None): # (B, K, 3, H, W), or Encoded -> [(B*K, C, h, w)]
         "Maps before their projection; with `steps`, only every so-many-th row and column of each"
-        known = isinstance(images, Encoded)
-        if known: maps = [m.flatten(0, 1) for m in images.maps]
+        if isinstance(images, Encoded): maps = self.encoder.later([m.flatten(0, 1).float() for m in images.maps])
         else: maps = self.encoder.trunk(pad_to(images.flatten(0, 1), self.coarsest))
-        if steps: maps = [m[..., ::step, ::step] for m, step in zip(maps, steps)]
-        return [m.float() for m in maps] if known else maps
+        return [m[..., ::step, ::step] for m, step in zip(maps, steps)] if steps else maps
 
     def encode(self, images): # (B, K, 3, H, W), or Encoded -> deep [(B, K, D, h, w)], shallow [(B*K, C, h', w')]
         if hasattr(self.encoder, 'trunk'): features = self.encoder.head(self.trunk(images))
@@ -262,6 +265,7 @@ def save_checkpoint(
     path:Path, # ends with .safetensors
     model:DeepGPNet, # what to save
     half:bool=False, # store floating-point tensors as float16
+    eight_bits:bool=False, # store convolutions with 8 bits for each weight, as `in_bytes` does
     **info, # more to keep with it: JSON values, such as the step or the results
 )->Path:
     "Save a model's weights and configuration, atomically"
@@ -270,6 +274,7 @@ def save_checkpoint(
         raise ValueError(f'A checkpoint ends with .safetensors, and {path.name} does not.')
     def stored(tensor): return (tensor.half() if half and tensor.is_floating_point() else tensor).contiguous().cpu()
     state = {name: stored(tensor) for name, tensor in model.state_dict().items()}
+    if eight_bits: state = in_bytes(state)
     header = dict(format='deepgp_fss 1', config=asdict(model.config), info=info)
     save_tensors(path, state, 'deepgp_fss', header)
     write_json(path.with_suffix('.json'), header)
@@ -307,6 +312,7 @@ def load_checkpoint(
     except (ValueError, TypeError, RuntimeError) as e:
         raise ValueError(f'{path} describes a model that cannot be made here: {e}') from None
     state, _ = load_tensors(path, 'deepgp_fss')
+    state = from_bytes(state)
     fit_state(model, {k: v.float() if v.is_floating_point() else v for k, v in state.items()}, str(path))
     model.info = header['info']
     return model.eval().to(device)

@@ -44,7 +44,7 @@ from .base import (IGNORE, BadFile, Lines, load_tensors, locked, named, progress
                              writable, write_atomically, write_figure, write_json)
 from .config import BACKBONES, Recipe, RunConfig, make_config
 from .datasets import FewShotData, open_data
-from .encoders import fit_state
+from .encoders import find_block, fit_state
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
@@ -593,8 +593,14 @@ class Run:
 
     def use_features(self, **where):
         "Let the model see kept features of its frozen backbone instead of images; False if asked to stop meanwhile"
-        how = dict(skip_broken=self.recipe.skip_broken, progress=self.progress, asked=self.asked)
-        features = keep_features(self.model.encoder, self.data, self.recipe.size, self.accelerator, **where, **how)
+        recipe = self.recipe
+        how = dict(skip_broken=recipe.skip_broken, progress=self.progress, asked=self.asked, views=recipe.views)
+        encoder = self.model.encoder
+        if recipe.cut or encoder.thaw: encoder.cut = find_block(encoder, recipe.cut) if recipe.cut else encoder.thaw
+        if encoder.thaw and encoder.cut > encoder.thaw:
+            raise ValueError(f'Features behind {self.config.model.thaw}, which is trained, cannot be kept: '
+                             f'cut {recipe.cut} lies behind it.')
+        features = keep_features(self.model.encoder, self.data, recipe.size, self.accelerator, **where, **how)
         self.seen = copy.copy(self.episodes)
         self.seen.features = features
         stops = self.accelerator.reduce(torch.tensor(float(bool(self.asked)), device=self.accelerator.device))
@@ -659,7 +665,7 @@ def training_episodes(data, recipe):
     "The whole sequence of episodes of a run"
     how = Augment(recolour=recipe.recolour) if recipe.augment else None
     return Episodes(data, recipe.shots, recipe.size, recipe.seed, recipe.iterations*recipe.batch, how=how,
-                    skip_broken=recipe.skip_broken)
+                    skip_broken=recipe.skip_broken, fewest=recipe.fewest_shots, batch=recipe.batch)
 
 # %% ../nbs/use/31_training.ipynb #07d53822
 def train_loop(

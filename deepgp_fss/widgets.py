@@ -171,7 +171,7 @@ class Explorer:
         pairs = [to_window(*as_tv(*self.data.images.load(int(i), label)), self.size) for i in (query, *supports)]
         images, masks = (torch.stack(windows) for windows in zip(*pairs))  # the query first
         self.label, self.images, self.masks = label, images.permute(0, 2, 3, 1).numpy(), masks.numpy()
-        trunk = self.model.encoder.trunk(pad_to(images[:1], max(self.model.config.scales)))
+        trunk = self.model.encoder.early(pad_to(images[:1], max(self.model.config.scales)))
         self.query = Encoded([m[None] for m in trunk], (self.size, self.size))
         (self.x,), _ = self.model.encode(images[None, 1:])
         self.y = self.model.encode_masks((masks[None, 1:, None] == 1).to(torch.uint8))[0].flatten(2, 3)

@@ -14,7 +14,7 @@ from PIL import Image
 from deepgp_fss import features, training
 from deepgp_fss.datasets import open_data
 from deepgp_fss.encoders import Encoded, ResNetEncoder, SmallEncoder
-from deepgp_fss.episodes import Episodes, episode_loader
+from deepgp_fss.episodes import VIEWS, Episodes, as_tv, episode_loader, view_window
 from deepgp_fss.features import FeatureCache, fill
 from deepgp_fss.base import BadFile
 from deepgp_fss.model import DeepGPNet, ModelConfig, load_checkpoint
@@ -106,15 +106,67 @@ def test_stopped_while_features_are_computed(tmp_path, monkeypatch):
     def run(**more):
         features = dict(folder=tmp_path/'features')
         return train(frozen(cache=True), tmp_path/'run', progress=False, cpu=True, features=features, **more)
-    window, seen = features._window, []
+    read, seen = features._read, []
     def stop_at_third(*args):
         seen.append(args[1])
         if len(seen) == 3: os.kill(os.getpid(), signal.SIGTERM)
-        return window(*args)
-    monkeypatch.setattr(features, '_window', stop_at_third)
+        return read(*args)
+    monkeypatch.setattr(features, '_read', stop_at_third)
     assert run() is None and len(seen) == 8  # the rest of its group of eight, and no more
     assert run(resume=True).exists()
     assert len(seen) == len(set(seen)) == len(open_data(**SMALL).train.queries)
+
+
+THAWED = dict(backbone='resnet18', scales=(32, 16), encoding_dim=8, decoder_width=8, dim=16, size=64, iterations=4,
+              thaw='layer4.1', cache=True, views=3, shots=3, fewest_shots=1, support_stride=1)
+
+def test_a_thawed_block_trains_on_kept_features_and_what_is_before_it_does_not(tmp_path):
+    def run(out, **settings):
+        how = dict(progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
+        return load_checkpoint(train(frozen(**THAWED | settings), tmp_path/out, **how)).state_dict()
+    thawed, cut, still = run('thawed'), run('cut', cut='layer3'), run('still', thaw=None)
+    for name, value in thawed.items():
+        trained = name.startswith('encoder.layer4.1.conv')
+        if name.startswith('encoder.project') or not name.startswith('encoder.'): continue
+        if trained: assert not torch.equal(value, still[name]), name
+        elif 'layer4.1' not in name: assert torch.equal(value, still[name]), name
+    # where features are cut changes how they are rounded, and nothing else
+    for name, value in thawed.items(): torch.testing.assert_close(cut[name], value, rtol=.1, atol=.02)
+    assert len(list((tmp_path/'features').glob('*/about.json'))) == 3
+
+
+def test_each_view_is_kept_and_drawn(tmp_path):
+    data, encoder = open_data(**SMALL).train, SmallEncoder(16)
+    cache = FeatureCache(encoder, data, 48, tmp_path, views=len(VIEWS))
+    assert fill(cache, encoder, data, progress=False) == len(VIEWS)*len(data.queries)
+    i = int(data.queries[0])
+    image, _ = as_tv(*data.images.load(i, data.present[i][0]))
+    for view in range(len(VIEWS)):
+        kept = cache.read([i], views=[view]).maps
+        with torch.no_grad(): maps = encoder.trunk(view_window(image, 48, view)[None])
+        for a, b in zip(kept, maps): torch.testing.assert_close(a.float(), b, rtol=2e-3, atol=2e-3)
+    episodes = Episodes(data, 2, 48, length=8, how=None, features=cache)
+    drawn = [np.random.default_rng([0, 3, k, 0]).integers(len(VIEWS), size=3).tolist() for k in range(8)]
+    for k, views in enumerate(drawn):
+        draw, episode = episodes.draw(k), episodes[k]
+        mask = as_tv(*data.images.load(draw.queries[0], draw.label))[1]
+        assert torch.equal(episode.query_masks[0], view_window(mask, 48, views[0]))
+        expected = cache.read(draw.queries, views=views[:1]).maps
+        for a, b in zip(episode.query_images.maps, expected): assert torch.equal(a, b)
+    assert {view for views in drawn for view in views} == set(range(len(VIEWS)))
+
+
+def test_settings_of_views_and_thaw_that_make_no_sense(tmp_path):
+    with pytest.raises(ValueError, match='views are of kept features'): make_config('shapes', SMALL, views=2)
+    with pytest.raises(ValueError, match='fewest_shots must lie between 1 and shots'):
+        make_config('shapes', SMALL, shots=3, fewest_shots=4)
+    with pytest.raises(ValueError, match='set freeze_backbone true'):
+        DeepGPNet(ModelConfig('resnet18', 16, thaw='layer4'))
+    with pytest.raises(ValueError, match='thaw is for ResNets'):
+        DeepGPNet(ModelConfig('small', 16, (8,), thaw='layer4', freeze_backbone=True))
+    behind = frozen(**THAWED | dict(thaw='layer3', cut='layer4', views=1))
+    with pytest.raises(ValueError, match='cut layer4 lies behind it'):
+        train(behind, tmp_path/'run', progress=False, cpu=True, features=dict(folder=tmp_path/'features'))
 
 
 def test_two_processes_share_the_filling(tmp_path):
