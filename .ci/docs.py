@@ -40,6 +40,8 @@ REMOTE_SCRIPT = re.compile(r'https?:|\bfetch\(|XMLHttpRequest|import\(')
 FETCH = r'@import|url\((?!["\']?data:)'
 EXPORTED = {'export', 'exports', 'exporti'}
 ATTRIBUTE = r'(<%s\b[^<>]*?\s%s=")([^"]*)(")'  # of a tag, in HTML where text has no raw < or >
+REST = re.compile(r'^def (\w+)\((?:\n .*)*?\n    \*\*\w+,? # (.*)$', re.M)  # what the last **argument is
+SAYS_NOTHING = re.compile(r'\(\n +\*args(:Any)?, \*\*kwargs(:Any)?\n\)')
 SECTION = re.compile('<h2 id="(.*?)">(.*?)</h2>')
 LIST_OF_PAGES = '## Read next'  # the cell of the index that lists all pages
 SIMPLER = 'write it in simpler LaTeX.'
@@ -136,14 +138,23 @@ def defined(source):
     return tops, methods
 
 
-def documented(text):
-    "Output of `show_doc` with the anchor that nbdev's links expect, without the link to GitHub: the source is below"
-    text = re.sub(r'\A---\n|\[source\]\([^)]*\)\{[^}]*\}\n', '', text)
+def documented(text, rest):
+    """Output of `show_doc` with the anchor that nbdev's links expect, without the link to GitHub: the source is below.
+    `rest` says what the last `**argument` of a function is, which nbdev puts behind the result, if anywhere."""
     def heading(match): return f'<h3 class="doc" id="{match[1].lower()}">{html.escape(match[1])}</h3>'
+    def call(match):
+        signature = re.sub(r'\[(`[^`]+`)\]\([^)]*\)', r'\1', match[0])  # no links in a comment
+        if SAYS_NOTHING.search(signature): return ''
+        if comment := rest.get(re.search(r'def (\w+)', signature)[1]):
+            signature = signature.replace(f': # {comment}\n```', ':\n```')
+            signature = re.sub(r'(\n    .*?\*\*\w+)\n', lambda m: f'{m[1]}, # {comment}\n', signature, count=1)
+        return signature
+    text = re.sub(r'\A---\n|\[source\]\([^)]*\)\{[^}]*\}\n|^\*Call self as a function\.\*$', '', text, flags=re.M)
+    text = re.sub(r'^```python\ndef .*?^```', call, text, count=1, flags=re.M | re.S)
     return re.sub(r'^### (.+)$', heading, text, count=1, flags=re.M)
 
 
-def code(cell):
+def code(cell, rest):
     options, source = dict(DIRECTIVE.findall(cell.source)), DIRECTIVE.sub('', cell.source).strip()
     if options.get('include') == 'false': return ''
     if cell.directives_.keys() & EXPORTED:
@@ -152,7 +163,7 @@ def code(cell):
         anchors = ''.join(f'<a id="{n.lower()}"></a>' for n in tops + methods)
         return f'{anchors}<details><summary>Source of {", ".join(tops)}</summary>{python(source)}</details>'
     if source.startswith('show_doc('):
-        for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']))
+        for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']), rest)
     shown = '' if options.get('echo') == 'false' or not source else python(source)
     made = ''.join(output(o) for o in cell.outputs) if options.get('output') != 'false' else ''
     if widget := re.search(r'^(\w+_widget)\(.*\)\Z', source, re.M): made += screenshot(widget[1])
@@ -183,11 +194,14 @@ class Page:
             if getattr(cell, 'has_sd', False): cells.insert(source, cell)
             else: source = len(cells); cells.append(cell)
 
+        rest = {name: comment for c in nb.cells for name, comment in REST.findall(c.get('source', ''))}
+
         def once(match):
             if match[2] in seen: return match[1].removesuffix(' id="')
             seen.add(match[2])
             return match[0]
-        shown = [markdown(c.source) if c.cell_type == 'markdown' else code(c) for c in cells if c.cell_type != 'raw']
+        shown = [markdown(c.source) if c.cell_type == 'markdown' else code(c, rest)
+                 for c in cells if c.cell_type != 'raw']
         self.body = re.sub(ATTRIBUTE % (r'\w+', 'id'), once, '\n'.join(shown))
         self.sections = [(anchor, re.sub('<a class="anchor-link".*|<.*?>', '', heading))
                          for anchor, heading in SECTION.findall(self.body)]
