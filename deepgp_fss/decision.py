@@ -46,7 +46,7 @@ def iou_threshold(
     probability:Tensor, # (...) fair, of all pixels of an image
     lowest:float=0., # only pixels above belong to the mask
 )->tuple: # threshold, and the IoU that the mask `probability >= threshold` can expect: 0 if it is empty
-    "The threshold on a map of probabilities for which the expected IoU of the mask is largest"
+    "The threshold on a map of probabilities that gives the mask with the largest expected IoU"
     p = in_float64(probability.flatten())
     inside = p[p > lowest].sort(descending=True).values
     if not len(inside): return 1., 0.
@@ -76,7 +76,7 @@ def best_thresholds(
     scores:Tensor, # (S, N) of each point, for each of N classes
     masks:Tensor, # (S, N) fraction of foreground in the cell
 )->tuple: # IoU (N,) with the best threshold, and the threshold (N,)
-    "The values above which calling points foreground gives the highest IoU"
+    "The thresholds above which points are foreground, chosen for the highest IoU"
     order = scores.argsort(0, descending=True)
     falling, inside = scores.gather(0, order), masks.gather(0, order)
     iou = inside.cumsum(0)/((1 - inside).cumsum(0) + inside.sum(0)).clamp(min=1e-9)

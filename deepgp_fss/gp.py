@@ -155,7 +155,7 @@ def moved(
     device:torch.device, # to which
     dtype:torch.dtype, # and in which type
 )->Tensor:
-    "`t` on another device and in another type, never asking a device for float64 that has none"
+    "`t` on another device and in another type, without asking for float64 on a device that lacks it"
     return t.to(device).to(dtype) if dtype == torch.float64 else t.to(dtype).to(device)
 
 # %% ../nbs/method/11_gp.ipynb #10a3ed28
@@ -529,7 +529,7 @@ class GaussianProcess(nn.Module):
 
 # %% ../nbs/method/12_window.ipynb #b32172dc
 def _compare_rows(compare, cells, depth):
-    "`compare` each row of `cells` (..., h, w, n) with the `depth` rows from it on down: complete rows, last rows"
+    "`compare` each row of `cells` (..., h, w, n) with `depth` rows, itself and those below: complete rows, last rows"
     complete = cells.shape[-3] - depth + 1  # rows with `depth - 1` rows below them
     rows, last = cells[..., :complete, :, :], cells[..., complete:, :, :].flatten(-3, -2)
     if torch.is_grad_enabled():
@@ -645,7 +645,7 @@ def condense(
     n:int, # how many points to keep
     strata:Tensor=None, # (..., S) or (S,) whole numbers, such as 0 background and 1 foreground; each keeps its share
 )->tuple: # features (..., n, D), encodings (..., n, E), covariance without `noise` (..., n, n)
-    "Replace a support set by `n` of its points that carry what all of them say"
+    "Replace a support set by `n` of its points, which carry the information of all"
     if strata is not None:
         if strata.shape not in (x.shape[:-1], x.shape[-2:-1]):
             raise ValueError(f'strata must have one entry for each of the {x.shape[-2]} support points, but has '
