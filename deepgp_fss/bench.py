@@ -246,6 +246,12 @@ def gp_report(
         lines.append(f"  window from scratch: {tables['gflops']:.0f} GFLOP/s, {share:.0%} of the matrix product's rate")
     return '\n'.join(lines)
 
+# %% ../nbs/lab/42_bench.ipynb #098c96b2
+STAGES = ('image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference',
+          'decoder')
+PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, without the total
+    K: {row['function']: row[f'{K}-shot'] for row in RUNTIMES['rows'][:-1]} for K in (1, 5)}
+
 # %% ../nbs/lab/42_bench.ipynb #ea0590da
 @torch.no_grad()
 def bench_model(
@@ -261,12 +267,6 @@ def bench_model(
         spread = x.movedim(2, -1).flatten(0, 3).var(0).sum()
         project.weight.mul_(SPREAD*(x.shape[2]/spread.clamp(min=1e-12)).sqrt())
     return model
-
-# %% ../nbs/lab/42_bench.ipynb #098c96b2
-STAGES = ('image encoder, support', 'mask encoder, support', 'GP preparation', 'image encoder, query', 'GP inference',
-          'decoder')
-PAPER_RUNTIMES = {  # shots -> milliseconds on an NVIDIA V100, without their total
-    K: {row['function']: row[f'{K}-shot'] for row in RUNTIMES['rows'][:-1]} for K in (1, 5)}
 
 # %% ../nbs/lab/42_bench.ipynb #1722aa6c
 def episode_stages(
@@ -340,7 +340,7 @@ def fold_only(model):
 def episode_report(
     result:dict, # of `bench_episode`
 )->str:
-    "Tables of `result`, with the paper's figures beside, marked as the paper's"
+    "Tables of `result`, beside the paper's figures, which are marked as such"
     m = result['machine']
     lines = [f"{m['name']}, torch {m['torch']}, {result['backbone']}, {result['size']}x{result['size']}, "
              "one episode at a time; milliseconds"]

@@ -125,8 +125,8 @@ def time_checksums(
     cache:FeatureCache, # filled
     queries:list, # images of which all maps are read
     supports:list, # images of which only the deep maps are read
-)->tuple: # seconds of reading, and how many of these go into checksums
-    "What a step reads, and what it costs to be sure of it"
+)->tuple: # seconds of reading, and seconds of checksums alone
+    "Time to read the features of a step, and time to take their checksums alone"
     start = time.perf_counter()
     read = [cache.read(queries), cache.read(supports, deep_only=True)]
     middle = time.perf_counter()

@@ -128,7 +128,7 @@ def trained_as(
     return dict(recipe=recipe, data=data, weights=run.get('weights'), images=_training_images(**data))
 
 def _training_images(name=None, root=None, train_list='pfenet', masks='full', **_):
-    "How many images PASCAL or COCO has to train on where the run found it; None if that cannot be told"
+    "How many training images PASCAL or COCO has where the run found it; None if that is unknown"
     try:
         if name == 'pascal': return len(pascal(root, 'train', train_list))
         if name in ('coco', 'coco2pascal'): return len(coco(root, 'train', masks))
@@ -142,7 +142,7 @@ def _unlike(have, want, what=''):
     return [f'{what}{k} {have[k]!r}, not {v!r}' for k, v in want.items() if have[k] != v]
 
 def _recipe(settings):
-    "A recipe in which what means the same is written the same"
+    "A recipe in a normal form: equal meanings are written in the same way"
     r = asdict(Recipe()) | settings | dict(seed=0)
     if r['lr_backbone'] == r['lr']: r['lr_backbone'] = None
     if r['micro'] and r['micro'] >= r['batch']: r['micro'] = None
