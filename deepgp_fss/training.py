@@ -53,7 +53,7 @@ from .process import on_signals
 
 # %% ../nbs/use/31_training.ipynb #07d53822
 def train_loop(
-    run:'Run', # continues from where it stands
+    run, # a `Run`, which continues from where it stands
     workers:int=0, # processes that load episodes
 ):
     "Make the steps that are left, until the last one or until somebody asks to stop"
