@@ -30,7 +30,7 @@ def on_signals(
     handler, # function of the signal's number and the frame
     numbers:list=SIGNALS, # which signals
 ):
-    "Let `handler` answer signals; afterwards all is as before, or as the dictionary that this yields says then"
+    "Let `handler` answer signals; at the end install what the yielded dictionary holds: at first, the handlers so far"
     before = {}
     try:
         if threading.current_thread() is threading.main_thread():
@@ -42,9 +42,9 @@ def on_signals(
 
 # %% ../nbs/base/02_process.ipynb #f66a8b61
 class Interrupt:
-    "A handler of signals: between `on` and `off` they become a `KeyboardInterrupt`, which comes again if it gets lost"
+    "A handler of signals: between `on` and `off` they become a `KeyboardInterrupt`, raised again if it gets lost"
     def __init__(self,
-        pause:float=2., # seconds until it comes again
+        pause:float=2., # seconds until it is raised again
     ):
         self.pause, self.is_on = pause, False
         self.asked = None  # number of the last signal
@@ -110,7 +110,7 @@ def unnoticed(
 
 # %% ../nbs/base/02_process.ipynb #8ed16f6c
 def as_worker():
-    "In a process that works for another one: leave it to that one to stop, and to say what went wrong"
+    "For a worker process: the process that started it decides when to stop, and reports what went wrong"
     sys.excepthook = lambda *_: None
     Queue._on_queue_feeder_error = staticmethod(lambda *_: os._exit(1))
     for s in SIGNALS:
@@ -132,7 +132,7 @@ class Stream(io.FileIO):
 # %% ../nbs/base/02_process.ipynb #404cddf7
 @contextmanager
 def streams():
-    "Standard streams that are there, and whose readers may leave"
+    "Standard streams that exist, and whose readers may leave"
     for number in range(3):
         try: os.fstat(number)
         except OSError: os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
@@ -174,7 +174,7 @@ MEANINGS = {  # pattern in the message of an error -> what it means
 # %% ../nbs/base/02_process.ipynb #ee5ce64b
 def sentence(
     error:Exception, # that ended a command
-)->str|None: # what the user is told; None: it is an error of ours, and keeps its stack trace
+)->str|None: # what the user is told; None: it is a bug of ours, and keeps its stack trace
     "What an error means for a user"
     if isinstance(error, MemoryError): return f'{MEMORY}.'
     if isinstance(error, OSError): return _of_system(error)
@@ -214,7 +214,7 @@ def _check_memory(least=5*GB, enough=16*GB):
                      f'(ulimit -v {least//1024}) or more, {enough//GB} GB for many cores or a GPU.')
 
 def _can_import(modules, patience=300):
-    "Does a new process survive an import? (A missing package is no matter of memory.)"
+    "Does a new process survive an import? (A missing package is not a memory problem.)"
     code = f'import sys; sys.path[:] = {sys.path!r}\ntry: import {modules}\nexcept ModuleNotFoundError: pass'
     silent = dict.fromkeys(('stdin', 'stdout', 'stderr'), subprocess.DEVNULL)
     try: return subprocess.run([sys.executable, '-c', code], timeout=patience, **silent).returncode == 0
@@ -232,7 +232,7 @@ def as_command(
     name:str, # of the command
     after_interrupt:str=AGAIN, # what to do then, or what is kept
 ):
-    "Work that ends in a sentence, if it does not end well"
+    "Work that ends with a sentence if something goes wrong"
     alone = Path(sys.argv[0]).stem == name if sys.argv else False
     if alone: os.environ['MPLBACKEND'] = 'agg'
     interrupt, bars = Interrupt(), set()
