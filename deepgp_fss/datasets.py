@@ -71,7 +71,7 @@ class Item(NamedTuple):
 def select_class(
     labels:np.ndarray, # (H, W) uint8 label map
     c:int, # label
-)->np.ndarray: # (H, W) uint8: 1 the class, 0 other, 255 ignored
+)->np.ndarray: # (H, W) uint8: 1 the class, 0 any other, 255 ignored
     "The mask of one class"
     return np.where(labels == IGNORE, np.uint8(IGNORE), (labels == c).astype(np.uint8))
 
@@ -89,7 +89,7 @@ def _remarks(meaning):
 # %% ../nbs/data/22_datasets.ipynb #9cdf7cd3
 class ImageSet:
     "Images with label maps; label `c` is called `classes[c-1]`"
-    rule = MaskRule(ignore=IGNORE)  # what is known of the masks
+    rule = MaskRule(ignore=IGNORE)  # what is known about the masks
     def __init__(self,
         items:list, # of `Item`
         classes:tuple, # names
@@ -151,7 +151,7 @@ def _parse_line(line):
 
 # %% ../nbs/data/22_datasets.ipynb #26ae792a
 def _read_lines(path, stamp):
-    "What `path` holds below the first line `stamp`, without a half-written last line; [] if it is something else"
+    "The lines of `path` below the first line `stamp`, without a half-written last one; [] if its first line is another"
     try: text = Path(path).read_text(encoding='utf-8')
     except (OSError, UnicodeDecodeError): return []
     first, _, rest = text.partition('\n')
@@ -322,7 +322,7 @@ def coco_lacks(
     split:str, # 'train' or 'val'
     year:int, # 2014 or 2017
 )->str|None: # what to say, or None if annotations and photographs are there
-    "What a split of COCO lacks"
+    "What is missing from a split of COCO"
     root = find_coco(root)
     annotations, photographs = root/f'annotations/instances_{split}{year}.json', root/f'{split}{year}'
     if not annotations.exists():
@@ -373,7 +373,7 @@ KNOWN = {
 def _header_size(path):
     "(width, height) of an image, without decoding it; None if that cannot be told"
     try:
-        if not Path(path).is_file(): return None  # a pipe would wait for ever
+        if not Path(path).is_file(): return None  # reading a pipe would wait for ever
         with Image.open(path, formats=FORMATS) as image: return image.size
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError): return None
 
@@ -386,7 +386,7 @@ class LabelMapFolder(ImageSet):
 
     def image(self, i): return read_upright(self.items[i].image, upright_shape(self.items[i].mask))
     def fingerprint(self, i):
-        size = _header_size(self.items[i].mask)  # which decides how the photograph lies
+        size = _header_size(self.items[i].mask)  # which decides whether the photograph is rotated
         return f'{super().fingerprint(i)} {size}'
 
     def judge(self, counted):
@@ -460,7 +460,7 @@ def folder_set(
     return _label_map_folder(root, rule) if (root/'classes.txt').exists() else _class_folders(root, rule)
 
 def _told(title, rule):
-    "Title and name of the index of a folder of which the user has said something"
+    "Title, and name of the index, of a folder whose masks the user has explained"
     suffix = str(rule).replace(', ', '_').replace(' ', '').replace(',', '-')
     return (f'{title}, {rule}', f'index_{suffix}.txt') if rule else (title, 'index.txt')
 
@@ -515,7 +515,7 @@ def _shapes_areas(split, n, side, seed, difficulty):
 # %% ../nbs/data/22_datasets.ipynb #5003b3c1
 @lru_cache(maxsize=3000)
 def _drawn(seed, split, i, side, difficulty):
-    "Training returns to the same images again and again, so they are kept: 110 MB at most at 96x96"
+    "Training uses the same images again and again, so they are kept: 110 MB at most at 96x96"
     return draw_shapes(seed, split, i, side, difficulty)
 
 # %% ../nbs/data/22_datasets.ipynb #2a996a76
@@ -588,7 +588,7 @@ class Side(NamedTuple):
 class Fold:
     "Both sides of a fold: .train, classes to learn from, and .test, held-out classes in other images"
     def __init__(self,
-        title:str, # which data set, which fold, and whatever else decides what is in it
+        title:str, # which data set, which fold, and whatever else decides its contents
         train:callable, # () -> `FewShotData`
         test:callable, # the same
     ): self.title, self._train, self._test = title, train, test

@@ -70,7 +70,7 @@ class FeatureCache:
         with torch.no_grad(): return [tuple(m.shape[1:]) for m in copy.deepcopy(encoder).eval().early(black)]
 
     def _key(self, encoder):
-        "A digest of all that the features depend on"
+        "A digest of everything that the features depend on"
         about = f'{trunk_digest(encoder)} {self.size} {VIEWS[:self.views]}'
         key = hashlib.sha256(f'deepgp_fss features 3 {about}\n'.encode())
         for i in range(len(self.images)):
@@ -99,7 +99,7 @@ class FeatureCache:
         except OSError as e:
             for path, _ in self._files(): path.unlink(missing_ok=True)
             raise BadFile(f'There is no room for {self.bytes/1e9:.1f} GB of features in {self.path.parent} '
-                          f'({e.strerror}): make room, choose another --cache_dir, '
+                          f'({e.strerror}): free some space, choose another --cache_dir, '
                           'or do without by --cache false.') from None
         write_json(self.path/'about.json', dict(images=self.images.title, n=len(self.images), size=self.size,
                                                 maps=self.shapes, bytes=self.bytes))
@@ -183,7 +183,7 @@ def find_damaged(
 
 # %% ../nbs/data/25_features.ipynb #ba2c5c0c
 def _mark(maps, marks, written):
-    "Maps on disk first, then their checksums, then the word that they are there"
+    "Write maps to disk first, then their checksums, then the mark that they are there"
     for m in maps: m.flush()
     for i in written: marks['sums'][i] = [zlib.crc32(m[i]) for m in maps]
     marks.flush()

@@ -75,7 +75,7 @@ def to_rgb(
 def read_image(
     path:Path, # photograph
 )->np.ndarray: # (H, W, 3) uint8
-    "The pixels of a photograph, as they lie in the file (EXIF rotation is not applied)"
+    "The pixels of a photograph, as they are stored in the file (EXIF rotation is not applied)"
     return np.array(to_rgb(open_image(path)))
 
 # %% ../nbs/data/20_files.ipynb #67939baa
@@ -95,7 +95,7 @@ def read_upright(
     path:Path, # photograph
     shape:tuple, # (H, W) of its mask
 )->np.ndarray: # (H, W, 3) uint8
-    "The pixels of a photograph, rotated as its EXIF data says, unless its mask fits it as it lies in the file"
+    "The pixels of a photograph, rotated as its EXIF data says, unless its mask fits it as it is stored"
     image = open_image(path)
     fits_as_it_lies = image.size[::-1] == tuple(shape)
     return np.array(to_rgb(image if fits_as_it_lies else upright(image, named(path))))
@@ -112,16 +112,16 @@ IMAGE_ENDINGS = '.jpg', '.jpeg', '.png', '.bmp', '.webp', '.tif', '.tiff'
 def list_photographs(
     folder:Path, # to look in, not below
 )->list: # paths, sorted
-    "What is called like a photograph in a folder"
+    "The files of a folder that are photographs by their names"
     return sorted(p for p in Path(folder).iterdir() if p.suffix.lower() in IMAGE_ENDINGS and not p.name.startswith('.'))
 
 # %% ../nbs/data/20_files.ipynb #016a0d0c
 class MaskRule:
-    "What the numbers in a mask mean, where they do not speak for themselves"
+    "What the numbers in a mask mean, where they are ambiguous"
     def __init__(self,
         foreground=None, # numbers that are objects: 1, (1, 2) or '1,2'; None: as the numbers say
         ignore=None, # numbers of pixels that are not to be counted
-        threshold:float=None, # a pixel with at least this number is the object; None: soft edges are refused
+        threshold:float=None, # a pixel with this number or more is the object; None: soft edges are refused
     ):
         self.foreground, self.ignore = _numbers(foreground, 'foreground'), _numbers(ignore, 'ignore')
         self.threshold = None if threshold is None else _positive(threshold)
@@ -186,7 +186,7 @@ def _from_alpha(image, name):
     all_or_nothing = set(np.unique(alpha).tolist()) == {0, 255}
     agree = all_or_nothing and ((numbers > 0) == (alpha > 0)).all()
     if agree and (indexed or _in_greys(visible)): return without
-    inside_out = not visible.any() and hidden.any() and _in_greys(hidden)  # black is seen, and something white is not
+    inside_out = not visible.any() and hidden.any() and _in_greys(hidden)  # black is seen, something white is not
     if (visible == visible[0]).all() and not inside_out: return Image.fromarray(alpha)
     if indexed and not inside_out: return image
     raise BadFile(f'{name} shows one thing in its colours and another in its alpha channel: '
@@ -256,7 +256,7 @@ def _soft(counts, labels, white):
 
 # %% ../nbs/data/20_files.ipynb #b0d94f27
 def _is_rim(picture, numbers):
-    "Do the greys of a mask lie as a rim between 0 and its highest number, or as specks, as labels do not?"
+    "Do the greys of a mask form a rim between 0 and its highest number, or specks, as labels do not?"
     white = max(numbers)
     greys = numbers - {0, white}
     if 0 not in numbers or not greys or white <= 90 or white == 255 and greys == {1}: return False
@@ -273,7 +273,7 @@ def _is_rim(picture, numbers):
 
 # %% ../nbs/data/20_files.ipynb #c7e3a518
 def _unclear(counts, numbers, picture):
-    "What the numbers of a mask alone do not say: the rest of a sentence, or None"
+    "What is ambiguous about the numbers of a mask: the rest of a sentence, or None"
     labels = numbers - {0, 255}
     some = ', '.join(map(str, sorted(numbers)[:8])) + (', ...' if len(numbers) > 8 else '')
     say = 'with --foreground and --ignore (in Python foreground= and ignore=)'
@@ -388,7 +388,7 @@ def two_meanings(
 def in_words(
     masks:list, # counts of each: label -> pixels
 )->str:
-    "What was understood of some masks, on one line"
+    "How some masks were read, in one line"
     total = Counter()
     for counts in masks: total.update(counts)
     pixels, labels = max(sum(total.values()), 1), sorted(set(total) - {0, 255})

@@ -33,7 +33,7 @@ def read_sbd(
 )->np.ndarray: # (H, W) uint8 label map
     "The label map inside a file of SBD"
     try: labels = np.asarray(loadmat(path, squeeze_me=True, struct_as_record=False)['GTcls'].Segmentation)
-    except Exception as e:  # the parser of unknown files may fail in any way
+    except Exception as e:  # parsing an unknown file may fail in any way
         raise BadFile(f'{path} is not a label map of SBD ({type(e).__name__}: {e}).') from None
     numbers = labels.ndim == 2 and labels.dtype.kind in 'iuf'
     if not numbers or labels.min() < 0 or labels.max() > 20 or (labels != np.round(labels)).any():
@@ -51,7 +51,7 @@ def save_labels(
 # %% ../nbs/data/23_prepare.ipynb #666fb98d
 @contextmanager
 def _alone(out):
-    "Write label maps while nobody else does, without what killed builds have left"
+    "Write label maps while nobody else does, after removing what killed builds have left"
     with locked(out, wait=True):
         for old in out.glob('.*.part'): old.unlink(missing_ok=True)
         yield
@@ -192,7 +192,7 @@ def coco_wanted(
     split:str, # 'train' or 'val'
     images:dict, # of `read_annotations`, by id
     of:dict, # annotations by image id
-)->tuple: # ids and names of images with an object; names of those of them that have no photograph
+)->tuple: # ids and names of images with an object; names of those among them that have no photograph
     "The images of a split, in order"
     folder = find_coco(root)/f'{split}{coco_year(root)}'
     there = {p.stem for p in folder.iterdir() if p.suffix == '.jpg'}
@@ -245,7 +245,7 @@ def coco_gaps(
     root:Path, # folder of COCO
     masks:str='full', # or 'compat'
 )->tuple: # sentences about splits that are not there; sentences about missing photographs
-    "What is not there of COCO"
+    "What is missing from COCO"
     year, absent, missing = coco_year(root), [], []
     for split in ('train', 'val'):
         path, lacks = coco_masks(root, split, masks)/'missing.txt', coco_lacks(root, split, year)
@@ -394,7 +394,7 @@ def contact_sheet(
     columns:int=6, # in a row
     seed:int=0, # which ones
 )->Figure:
-    "Pictures with the outline of one class each, the classes in turn"
+    "Pictures with the outline of one class each, class after class"
     rng, rows = np.random.default_rng(seed), -(-n//columns)
     fig = plt.figure(figsize=(1.9*columns, 2*rows), layout='constrained')
     classes = [c for c in data.classes if len(data.lists[c])]

@@ -45,7 +45,7 @@ def look_of(
     label:int, # class, 1 to 20
     which:int, # look, 0 to 2
 )->Look:
-    "One of the three looks of a class: spread evenly over colours and textures, the same for everybody"
+    "One of the three looks of a class: spread evenly over colours and textures, the same on every machine"
     i = 3*(label - 1) + which
     spread = lambda ratio: (.37 + i*ratio) % 1  # a low-discrepancy sequence
     hue, gap = spread(.6180339887), .12 + .4*spread(.7548776662)
