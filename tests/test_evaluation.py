@@ -206,7 +206,7 @@ def test_a_restart_with_the_same_process_number_loses_nothing(tmp_path, monkeypa
 
 def test_no_report_unless_all_episodes_are_there(tmp_path, model, fold):
     evaluate(model, some(fold, 12), tmp_path, rank=1, world=3, progress=False)
-    with pytest.raises(BadFile, match='lacks 8 of 12 episodes, such as 0: give the same command again'):
+    with pytest.raises(BadFile, match='lacks 8 of 12 episodes, such as 0: run the same command again'):
         finish(tmp_path, None, some(fold, 12))
     assert list(tmp_path.glob('part_*')) and not (tmp_path/'episodes.jsonl').exists()
     for rank in range(2): evaluate(model, some(fold, 12), tmp_path, rank=rank, world=2, progress=False)
