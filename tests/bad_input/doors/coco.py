@@ -93,7 +93,7 @@ for name, do, *says in (
     ('a polygon of one number', shaped([[1]]), JSON, DRAW),
     ('a polygon with an odd number of coordinates', shaped([[1, 2, 9, 2, 9, 9, 1]]), JSON, DRAW),
     ('a polygon of texts', shaped([['a', 'b', 'c', 'd', 'e', 'f']]), JSON, DRAW),
-    ('a polygon with values that are no numbers', shaped([[float('nan')]*6]), JSON, DRAW),
+    ('a polygon with values that are not numbers', shaped([[float('nan')]*6]), JSON, DRAW),
     ('a polygon that goes to infinity', far(0, 0, float('inf'), 0, 5, 5), JSON, DRAW),
     ('a polygon as large as a country', far(0, 0, 1e9, 0, 1e9, 1e9), JSON, DRAW),
     ('an object without polygons', shaped([]), JSON, DRAW),
@@ -148,5 +148,5 @@ works('COCO', 'an annotation that does not say whether it is a crowd', 'it is an
       drawn_as(lambda d: d['annotations'][0].pop('iscrowd') and None))
 works('COCO', 'a polygon that leaves its image', 'it is cut at the edge',
       drawn_as(lambda d: d['annotations'][0].update(segmentation=[square(-20, -20, 30)])))
-works('COCO', 'a run-length mask for an object that is no crowd', 'it is drawn',
+works('COCO', 'a run-length mask for an object that is not a crowd', 'it is drawn',
       drawn_as(lambda d: d['annotations'][0].update(segmentation=dict(size=[40, 60], counts=[0, 200, 2200]))))

@@ -31,7 +31,7 @@ for name, do, *says in (
     ('a label map with a label that no class has', in_data('masks/03.png', DRAWN*2), '03.png holds label 8',
      'only 4 classes'),
     ('a label map with a negative label', in_data('masks/03.png', encoded(negative, 'TIFF')), '03.png', '-3'),
-    ('a floating label map of values that are no numbers',
+    ('a floating label map of values that are not numbers',
      in_data('masks/03.png', encoded(Image.fromarray(np.full((40, 48), np.nan, np.float32)), 'TIFF')),
      '03.png holds values that are not labels, such as nan'),
     ('a label map that is an empty file', in_data('masks/03.png', b''), '03.png cannot be read',
@@ -99,8 +99,8 @@ works('data file', 'a photograph of floating values from 0 to 1', 'as the same p
       reads('images/03.tif', Image.fromarray((np.array(upright_grey)/255).astype(np.float32)), upright_grey))
 works('data file', 'an animated photograph', 'its first frame',
       reads('images/03.webp', encoded(upright, 'WEBP', lossless=True, **frames(40, 48)), upright))
-works('data file', 'a photograph that EXIF data turn, its label map drawn upright', 'the photograph stands upright',
+works('data file', 'a photograph that EXIF data rotates, its label map drawn upright', 'the photograph stands upright',
       reads('images/03.png', encoded(upright.transpose(Image.Transpose.ROTATE_90), 'PNG', exif=turned(6)), upright))
-works('data file', 'a photograph that EXIF data turn, its label map drawn as it lies',
-      'the photograph lies as its label map does',
+works('data file', 'a photograph that EXIF data rotates, its label map drawn as it is stored',
+      'the photograph stays as it is stored, like its label map',
       reads('images/03.png', encoded(upright, 'PNG', exif=turned(6)), upright))

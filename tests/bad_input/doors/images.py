@@ -134,15 +134,15 @@ for name, right, file, content, like, tolerance in (
      photo().convert('1').convert('L'), 0),
     ('a JPEG with garbage after its end', 'as without the garbage', 'more.jpg', JPEG + b'garbage'*100,
      Image.open(io.BytesIO(JPEG)), 0),
-    ('a PNG with EXIF data that are no EXIF data', 'as without them', 'exif.png',
+    ('a PNG with EXIF data that is not EXIF data', 'as without it', 'exif.png',
      encoded(photo(), 'PNG', exif=b'garbage'), photo(), 0),
-    ('a PNG whose EXIF data ask for orientation 9, which does not exist', 'as it lies', 'ninth.png',
+    ('a PNG whose EXIF data asks for orientation 9, which does not exist', 'as it is stored', 'ninth.png',
      encoded(photo(), 'PNG', exif=turned(9)), photo(), 0),
     ('a PNG with a colour profile that is none', 'as without it', 'profile.png',
      encoded(photo(), 'PNG', icc_profile=b'no profile at all'), photo(), 0),
-    ('a PNG that EXIF data turn by 90 degrees', 'the mask stands as people see the picture', 'turned.png',
+    ('a PNG that EXIF data rotates by 90 degrees', 'the mask stands as people see the picture', 'turned.png',
      encoded(photo(), 'PNG', exif=turned(6)), photo().transpose(Image.Transpose.ROTATE_270), 0),
-    ('a PNG that EXIF data mirror and turn', 'the mask stands as people see the picture', 'mirrored.png',
+    ('a PNG that EXIF data mirrors and rotates', 'the mask stands as people see the picture', 'mirrored.png',
      encoded(photo(), 'PNG', exif=turned(5)), photo().transpose(Image.Transpose.TRANSPOSE), 0),
     ('two pictures in one file, as some phones write them', 'as the first one', 'phone.jpg',
      encoded(photo(), 'MPO', save_all=True, append_images=[photo(6)]), Image.open(io.BytesIO(JPEG)), 0)):
@@ -168,4 +168,4 @@ works('image', 'a folder with hidden files, notes and a folder in it', 'its one 
 def foreign(at):
     answers(at, {os.fsdecode(b'caf\xe9.jpg'): JPEG})
     assert [os.fsencode(p.name) for p in (at/'answers/masks').iterdir()] == [b'caf\xe9.png']
-works('image', 'a name that is no UTF-8', 'its results have the same name', foreign)
+works('image', 'a name that is not UTF-8', 'its results have the same name', foreign)

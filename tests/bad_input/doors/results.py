@@ -24,7 +24,7 @@ for name, do, *says in (
     ('results with a damaged line in the middle',
      rows(lambda t: '\n'.join((t.splitlines()[0], '{"index": 0, "lab', t.splitlines()[2])) + '\n'), 'episodes.jsonl'),
     ('results with a line without its number', rows(lambda t: t.replace('"index": 0, ', '')), 'episodes.jsonl'),
-    ('results that are no text', again(lambda d: write(d/'episodes.jsonl', b'\xff\xfe')), 'episodes.jsonl'),
+    ('results that are not text', again(lambda d: write(d/'episodes.jsonl', b'\xff\xfe')), 'episodes.jsonl'),
     ('results of other data', again(lambda d: None, '--data', 'n_val=60', 'side=48', 'seed=7'),
      'is from an evaluation of something else', 'seed 7', 'choose another --out'),
     ('results of another window', again(lambda d: None, '--size', '64'), 'size is 48 there and 64 now',

@@ -128,7 +128,7 @@ def indexed(content):
 for name, content in (
     ('an empty index', lambda t: ''),
     ('an index cut off in the middle', lambda t: t[:len(t)//2]),
-    ('an index that is no text', lambda t: JPEG),
+    ('an index that is not text', lambda t: JPEG),
     ('an index of other images', lambda t: t.replace('03\t', '33\t')),
     ('an index without numbers', lambda t: t.replace(':', ':x')),
     ('an index of another version', lambda t: t.replace('index 2', 'index 1'))):

@@ -60,8 +60,8 @@ for name, do, *says in (
     ('a configuration cut off in the middle', file('config.json', cut), 'config.json'),
     ('a configuration that is empty', file('config.json', '{}'), 'config.json'),
     ('a configuration that is a list', file('config.json', '[]'), 'config.json'),
-    ('a configuration that is no text', file('config.json', b'\xff\xfe'), 'config.json'),
-    ('a log that is no text', file('log.csv', b'\xff\xfe\0'), 'log.csv'),
+    ('a configuration that is not text', file('config.json', b'\xff\xfe'), 'config.json'),
+    ('a log that is not text', file('log.csv', b'\xff\xfe\0'), 'log.csv'),
     ('a run of other settings', resume(lambda d: None, '--lr', .5), 'recipe.lr is 0.001 in the run and 0.5 now'),
     ('a run that is there already', lambda at: train(at, '--out', copied(trained(), at/'run'), '--iterations', 2),
      'already holds a run', '--resume')):

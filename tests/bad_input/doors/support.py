@@ -58,7 +58,7 @@ for name, content, *says in (
     ('a mask saved as JPEG and named .png',
      encoded(Image.fromarray(stripes), 'JPEG', quality=30),
      '1.png', 'grey values', 'make it black and white first'),
-    ('a floating mask with values that are no numbers',
+    ('a floating mask with values that are not numbers',
      encoded(Image.fromarray(np.where(MASK > 0, np.nan, 0).astype(np.float32)), 'TIFF'), '1.png',
      'give True and False'),
     ('a floating mask with halves in it', encoded(Image.fromarray((MASK*.5).astype(np.float32)), 'TIFF'), '1.png',
@@ -80,7 +80,7 @@ for name, content, *says in (
 dot = np.zeros((700, 700), np.uint8); dot[1, 1] = 2
 refused('mask', 'an object of one pixel in a photograph of 700x700', lambda at: mask_of(at, dot, scene(1, 700, 700)[0]),
         '1.png vanishes', 'use a larger size')
-refused('mask', 'a mask drawn on a photograph as it lies, which EXIF data turn',
+refused('mask', 'a mask drawn on a photograph as it is stored, which EXIF data rotates',
         lambda at: mask_of(at, scene(1, 48, 64)[1], encoded(photo(1), 'JPEG', exif=turned(6))),
         '1.png is 64x48, but its image is 48x64', 'a mask has the size of its image')
 refused('mask', 'a class named on the command line that no mask shows',

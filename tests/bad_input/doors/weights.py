@@ -63,7 +63,7 @@ for name, do, *says in (
     ('a tensor of another shape',
      lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight'][:, :1].contiguous()})),
      'w.safetensors does not fit ResNet', 'of another shape'),
-    ('weights that are no numbers',
+    ('weights that are not numbers',
      lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight']*float('nan')})), 'w.safetensors'),
     ('weights that are whole numbers',
      lambda at: free(at, altered(at, lambda t: t | {'conv1.weight': t['conv1.weight'].long()})),
