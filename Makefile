@@ -16,6 +16,7 @@ help:  ## what you can do here
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /|/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 $(VENV)/.installed: settings.ini setup.py
+	@$(PYTHON) --version > /dev/null 2>&1 || { echo "There is no $(PYTHON) here: name another one, such as make PYTHON=python3.12 (test-lowest: LOWEST_PYTHON=...)."; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "deepgp_fss needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) --version). Name another one: make PYTHON=python3.12"; exit 1; }
 	@echo "== creating $(VENV) and installing deepgp_fss with its development tools (a few minutes, several GB, once)"
 	$(PYTHON) -m venv $(VENV)

@@ -26,7 +26,7 @@ setup(
     keywords=cfg['keywords'],
     license={'apache2': 'Apache-2.0'}[cfg['license']],
     packages=find_packages(include=[cfg['lib_path'], cfg['lib_path'] + '.*']),
-    package_data={cfg['lib_path']: ['pretrained/*']},
+    package_data={cfg['lib_path']: ['pretrained/*', 'pictures/**']},
     python_requires='>=' + cfg['min_python'],
     install_requires=cfg['requirements'].split(),
     extras_require={extra: cfg[f'{extra}_requirements'].split() for extra in extras},

@@ -20,9 +20,9 @@ BOXES = {  # title -> (left, bottom, width, height, colour, the notebooks)
     'episode': (8, 97, 84, 12, DATA, '24 episodes · 25 features'),
     'mask encoder': (8, 74, 30, 13, NETWORK, '14 encoders'),
     'image encoder': (44, 74, 48, 13, NETWORK, '14 encoders'),
-    'Gaussian process': (8, 47, 68, 16, GP, '10 kernels · 11 gp · 12 window\n15 learners (and its rivals)'),
+    'Gaussian process': (8, 47, 68, 16, GP, '10 kernels · 11 gp · 12 window\n15 learners (GP and rivals)'),
     'decoder': (8, 25, 84, 12, NETWORK, '16 decoder'),
-    'mask and uncertainty': (8, 4, 84, 12, ANSWER, '18 decision · 34 segmenter')}
+    'mask and uncertainty': (8, 4, 84, 12, ANSWER, '18 decision · 33 edges · 35 segmenter')}
 ARROWS = (  # from, to, what goes down, left end and height of these words
     ((50, 116), (50, 109), '', 0, 0),
     ((23, 97), (23, 87), 'support masks', 24.5, 94),

@@ -1,10 +1,11 @@
 """The notebooks as a web site in _docs/, without quarto and without anything that a page would have to fetch.
 
 nbdev's own documentation pass hides cells, documents what is exported and links `names`; here its result becomes HTML.
-Formulas are MathML, pictures are inside the pages, and the source of every exported cell is there, folded. Pages stand
-in the order in which the index lists them under "Read next", which is the reading order; a search box works from the
-disk as well. At the end every link within the site is followed; exits with 1 and a list when one leads nowhere, a page
-needs the network, or the index forgets a page."""
+Formulas are MathML, pictures are inside the pages, and the source of every exported cell is there: open if it
+defines a class or one of OPEN, otherwise folded. Pages stand in the order in which the index lists them
+under "Read next", which is the reading order; a search box works from the disk as well. At the end every link within
+the site is followed; exits with 1 and a list when one leads nowhere, a page needs the network, or the index forgets a
+page."""
 import ast
 import base64
 import html
@@ -40,9 +41,8 @@ REMOTE_SCRIPT = re.compile(r'https?:|\bfetch\(|XMLHttpRequest|import\(')
 FETCH = r'@import|url\((?!["\']?data:)'
 EXPORTED = {'export', 'exports', 'exporti'}
 ATTRIBUTE = r'(<%s\b[^<>]*?\s%s=")([^"]*)(")'  # of a tag, in HTML where text has no raw < or >
-REST = re.compile(r'^def (\w+)\((?:\n .*)*?\n    \*\*\w+,? # (.*)$', re.M)  # what the last **argument is
-SAYS_NOTHING = re.compile(r'\(\n +\*args(:Any)?, \*\*kwargs(:Any)?\n\)')
 SECTION = re.compile('<h2 id="(.*?)">(.*?)</h2>')
+OPEN = {'train_loop', 'evaluate'}  # functions that their pages ask to read line by line
 LIST_OF_PAGES = '## Read next'  # the cell of the index that lists all pages
 SIMPLER = 'write it in simpler LaTeX.'
 
@@ -138,32 +138,42 @@ def defined(source):
     return tops, methods
 
 
-def documented(text, rest):
-    """Output of `show_doc` with the anchor that nbdev's links expect, without the link to GitHub: the source is below.
-    `rest` says what the last `**argument` of a function is, which nbdev puts behind the result, if anywhere."""
+def signatures(cells):
+    "name -> how each function of the module begins in the source, with its comments; classes show their whole source"
+    found = {}
+    for source in (c.source for c in cells if getattr(c, 'directives_', {}).keys() & EXPORTED):
+        lines = source.splitlines()
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef): found[node.name] = ''
+            if not isinstance(node, ast.FunctionDef): continue
+            first, body = node.lineno - 1, node.body[0]
+            if body.lineno - 1 == first: begin = lines[first][:body.col_offset].rstrip()
+            else: begin = '\n'.join(lines[first:body.lineno - 1])
+            found[node.name] = f'```python\n{begin}\n```'
+    return found
+
+
+def documented(text, begins):
+    "Output of `show_doc` with the anchor that nbdev's links expect, without the link to GitHub: the source is below"
     def heading(match): return f'<h3 class="doc" id="{match[1].lower()}">{html.escape(match[1])}</h3>'
-    def call(match):
-        signature = re.sub(r'\[(`[^`]+`)\]\([^)]*\)', r'\1', match[0])  # no links in a comment
-        if SAYS_NOTHING.search(signature): return ''
-        if comment := rest.get(re.search(r'def (\w+)', signature)[1]):
-            signature = signature.replace(f': # {comment}\n```', ':\n```')
-            signature = re.sub(r'(\n    .*?\*\*\w+)\n', lambda m: f'{m[1]}, # {comment}\n', signature, count=1)
-        return signature
+    def call(match): return begins.get(re.search(r'def (\w+)', match[0])[1], match[0])
     text = re.sub(r'\A---\n|\[source\]\([^)]*\)\{[^}]*\}\n|^\*Call self as a function\.\*$', '', text, flags=re.M)
     text = re.sub(r'^```python\ndef .*?^```', call, text, count=1, flags=re.M | re.S)
     return re.sub(r'^### (.+)$', heading, text, count=1, flags=re.M)
 
 
-def code(cell, rest):
+def code(cell, begins):
     options, source = dict(DIRECTIVE.findall(cell.source)), DIRECTIVE.sub('', cell.source).strip()
     if options.get('include') == 'false': return ''
     if cell.directives_.keys() & EXPORTED:
         tops, methods = defined(source)
         if not tops: return ''  # imports
         anchors = ''.join(f'<a id="{n.lower()}"></a>' for n in tops + methods)
-        return f'{anchors}<details><summary>Source of {", ".join(tops)}</summary>{python(source)}</details>'
+        is_open = re.search(r'^class ', source, re.M) or OPEN & {*tops}
+        summary = f'<summary>Source of {", ".join(dict.fromkeys(tops))}</summary>'
+        return f'{anchors}<details{" open" if is_open else ""}>{summary}{python(source)}</details>'
     if source.startswith('show_doc('):
-        for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']), rest)
+        for o in cell.outputs: o.data['text/markdown'] = documented(''.join(o.data['text/markdown']), begins)
     shown = '' if options.get('echo') == 'false' or not source else python(source)
     made = ''.join(output(o) for o in cell.outputs) if options.get('output') != 'false' else ''
     if widget := re.search(r'^(\w+_widget)\(.*\)\Z', source, re.M): made += screenshot(widget[1])
@@ -194,13 +204,13 @@ class Page:
             if getattr(cell, 'has_sd', False): cells.insert(source, cell)
             else: source = len(cells); cells.append(cell)
 
-        rest = {name: comment for c in nb.cells for name, comment in REST.findall(c.get('source', ''))}
+        begins = signatures(nb.cells)
 
         def once(match):
             if match[2] in seen: return match[1].removesuffix(' id="')
             seen.add(match[2])
             return match[0]
-        shown = [markdown(c.source) if c.cell_type == 'markdown' else code(c, rest)
+        shown = [markdown(c.source) if c.cell_type == 'markdown' else code(c, begins)
                  for c in cells if c.cell_type != 'raw']
         self.body = re.sub(ATTRIBUTE % (r'\w+', 'id'), once, '\n'.join(shown))
         self.sections = [(anchor, re.sub('<a class="anchor-link".*|<.*?>', '', heading))

@@ -21,7 +21,7 @@ from scipy import ndimage
 from skimage.filters import sobel
 from skimage.segmentation import watershed
 
-OUT = Path(__file__).resolve().parent.parent/'deepgp_fss/samples'
+OUT = Path(__file__).resolve().parent.parent/'deepgp_fss/pictures'
 IGNORE = 255
 PACKAGES = {  # name -> version, SHA-256 of the wheel for Python 3.11 on Linux
     'scikit-image': ('0.26.0', '74aa5518ccea28121f57a95374581d3b979839adc25bb03f289b1bc9b99c58af'),
@@ -130,7 +130,7 @@ def dead_trees(archive):
 
 GROUPS = {
     'coins': (coins, 'scikit-image', 'data.coins: Brooklyn Museum, no known copyright restrictions',
-              'by brightness and edges, then looked at'),
+              'by brightness and edges, then checked by eye'),
     'nuclei': (nuclei, 'stardist', 'data/images/img2d.tif: BSD-3-Clause, as the package',
                'of the package (mask2d.tif)'),
     'pelicans': (pelicans, 'deepforest', 'data/AWPE Pigeon Lake 2020 DJI_0005.JPG: MIT, as the package',

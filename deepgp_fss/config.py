@@ -196,4 +196,6 @@ def check_recipe(
         raise ValueError('Features can be kept only of a frozen backbone that sees images as they are: with cache, '
                          'set freeze_backbone and freeze_bn true and augment false; or set cache false.')
     if recipe.views > 1 and not recipe.cache:
-        raise ValueError('views are of kept features: set cache true, or views 1.')
+        raise ValueError('views are only for kept features: set cache true, or views 1.')
+    if recipe.cut and not recipe.cache:
+        raise ValueError('cut is only for kept features: set cache true, or give no cut.')

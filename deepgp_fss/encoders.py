@@ -144,7 +144,7 @@ class ResNetEncoder(FrozenBatchNorm):
         freeze_bn:bool=True, # keep batch-norm statistics fixed in training
         freeze_affine:bool=False, # also do not train batch norm's scale and shift
         stride_in_1x1:bool=False, # stages stride in their first 1x1 convolution, as in Caffe and Keras
-        thaw:str=None, # when frozen, this block and those behind it train: such as 'layer4' or 'layer4.2'; None: none
+        thaw:str=None, # when frozen, this block ('layer4', 'layer4.2') and all later ones are trained
     ):
         super().__init__()
         if name not in RESNETS: raise ValueError(f'There is no encoder {name!r}: choose one of {", ".join(RESNETS)}.')
@@ -358,9 +358,10 @@ def imagenet_file(name):
 TRUNK = 'photographs'  # the bundled model whose backbone 'bundled' means
 
 def strides_in_1x1(
-    path:Path, # of weights
-)->bool|None: # None: the file does not say
+    weights:str, # 'bundled', or a file
+)->bool|None: # None: it does not say
     "Are these the weights of a ResNet whose stages stride in 1x1 convolutions?"
+    path = bundled(TRUNK) if weights == 'bundled' else weights
     for key, where in ('trunk', lambda header: header), ('deepgp_fss', lambda header: header['config']):
         try: return bool(where(load_tensors(path, key, header_only=True)[1]).get('stride_in_1x1', False))
         except (BadFile, OSError, KeyError, AttributeError): continue
@@ -375,7 +376,7 @@ def load_resnet_weights(
 ):
     "Load pretrained weights; downloads only if told to, and explains itself when it cannot"
     path = bundled(TRUNK) if weights == 'bundled' else weights
-    if (wanted := strides_in_1x1(path)) is not None and wanted != stride_in_1x1:
+    if (wanted := strides_in_1x1(weights)) is not None and wanted != stride_in_1x1:
         raise ValueError(f'The weights {weights} are of a ResNet with stride_in_1x1 {str(wanted).lower()}, '
                          f'and this one has it {str(stride_in_1x1).lower()}: set it.')
     if weights == 'imagenet':

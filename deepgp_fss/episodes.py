@@ -31,7 +31,7 @@ from .process import as_worker
 # %% ../nbs/data/24_episodes.ipynb #7609ceb5
 def content_size(
     height:int, # of the image
-    width:int,
+    width:int, # of the image
     size:int, # side of the window
 )->tuple: # height and width inside the window
     "The shape with the longer side `size` and the proportions of the image"
@@ -119,7 +119,7 @@ def view_window(
 def from_window(
     x:Tensor, # (..., size, size) logits or probabilities in the window
     height:int, # of the original image
-    width:int,
+    width:int, # of the original image
     mode:str='bilinear', # or 'nearest-exact', for masks
 )->Tensor: # (..., height, width)
     "Back to the size of the original image"
@@ -213,7 +213,7 @@ def recolour(
     images:Tensor, # (N, 3, H, W) uint8, all images of an episode
     rng:np.random.Generator, # source of all randomness
 )->Tensor: # the same in other colours
-    "Swap and invert colour channels, in one of 48 ways, alike in all images: a class never seen before"
+    "Swap and invert colour channels, in one of 48 ways, the same in all images: colours no longer tell a class"
     order, invert = rng.permutation(3), torch.from_numpy(rng.random(3) < .5)[:, None, None]
     images = images[:, order]
     return torch.where(invert, 255 - images, images)

@@ -131,6 +131,7 @@ class MaskRule:
             raise ValueError('threshold goes without foreground and ignore: it makes its own labels.')
 
     def __bool__(self): return str(self) != ''
+    def __repr__(self): return f'MaskRule({self})'
     def __str__(self):
         named_numbers = ('foreground', self.foreground), ('ignore', self.ignore)
         words = [f'{name} {",".join(map(str, sorted(numbers)))}' for name, numbers in named_numbers if numbers]

@@ -264,7 +264,7 @@ def check_shots(images, masks):
 def save_checkpoint(
     path:Path, # ends with .safetensors
     model:DeepGPNet, # what to save
-    half:bool=False, # store floating-point tensors as float16
+    half:bool=False, # store weights as float16; statistics and biases, which may be too large for it, stay float32
     eight_bits:bool=False, # store convolutions with 8 bits for each weight, as `in_bytes` does
     **info, # more to keep with it: JSON values, such as the step or the results
 )->Path:
@@ -272,7 +272,9 @@ def save_checkpoint(
     path = Path(path)
     if path.suffix != '.safetensors':
         raise ValueError(f'A checkpoint ends with .safetensors, and {path.name} does not.')
-    def stored(tensor): return (tensor.half() if half and tensor.is_floating_point() else tensor).contiguous().cpu()
+    def stored(tensor):
+        is_weight = tensor.is_floating_point() and tensor.ndim > 1
+        return (tensor.half() if half and is_weight else tensor).contiguous().cpu()
     state = {name: stored(tensor) for name, tensor in model.state_dict().items()}
     if eight_bits: state = in_bytes(state)
     header = dict(format='deepgp_fss 1', config=asdict(model.config), info=info)

@@ -99,7 +99,7 @@ def _check_polygon(points, farthest):
 def draw_object(
     annotation:dict, # of COCO
     height:int, # of the image
-    width:int,
+    width:int, # of the image
     first_only:bool=False, # draw only the first polygon
 )->np.ndarray: # (height, width) bool
     "Where an annotated object is"
@@ -122,7 +122,7 @@ def draw_object(
 def draw_labels(
     annotations:list, # of one image
     height:int, # of the image
-    width:int,
+    width:int, # of the image
     labels_of:dict, # category id -> label from 1
     masks:str='full', # or 'compat'
 )->np.ndarray: # (height, width) uint8

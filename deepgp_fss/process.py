@@ -30,7 +30,7 @@ def on_signals(
     handler, # function of the signal's number and the frame
     numbers:list=SIGNALS, # which signals
 ):
-    "Let `handler` answer signals; at the end install what the yielded dictionary holds: at first, the handlers so far"
+    "Let `handler` answer signals, then install the handlers in the yielded dictionary: unless changed, the old ones"
     before = {}
     try:
         if threading.current_thread() is threading.main_thread():

@@ -87,8 +87,11 @@ def cell_features(
     return torch.cat([4*mean, 8*spread, around(image, 5)]).flatten(1).T
 
 # %% ../nbs/method/13_scene.ipynb #3a734f6e
-def cell_mask(mask, cell=4):
-    "(H, W) -> (h*w, 1): fraction of foreground in each cell, the paper's simplest mask encoding"
+def cell_mask(
+    mask:Tensor, # (H, W) boolean
+    cell:int=4, # pixels
+)->Tensor: # (h*w, 1) one row per cell
+    "Fraction of foreground in each cell, the paper's simplest mask encoding"
     return F.avg_pool2d(mask[None].float(), cell).flatten()[:, None]
 
 # %% ../nbs/method/13_scene.ipynb #99830678
@@ -101,7 +104,11 @@ def iou(
     return (prediction & truth).sum().item()/union if union else 1.
 
 # %% ../nbs/method/13_scene.ipynb #0ce199db
-def nearest_prototype(x_s, y_s, x_q):
-    "(Q,) True where a query feature is nearer to the mean foreground than to the mean background feature"
+def nearest_prototype(
+    x_s:Tensor, # (S, D) support features
+    y_s:Tensor, # (S, 1) fraction of foreground
+    x_q:Tensor, # (Q, D) query features
+)->Tensor: # (Q,) boolean
+    "True where a query feature is nearer to the mean foreground than to the mean background feature"
     inside = y_s[:, 0] > .5
     return (x_q - x_s[inside].mean(0)).norm(dim=-1) < (x_q - x_s[~inside].mean(0)).norm(dim=-1)

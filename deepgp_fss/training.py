@@ -48,6 +48,7 @@ from .encoders import find_block, fit_state
 from .episodes import Augment, Episode, Episodes, collate, episode_loader
 from .evaluation import bootstrap, evaluate, miou, variance_map
 from .features import keep_features
+from .looks import learn_looks, training_images
 from .model import DeepGPNet, save_checkpoint
 from .process import on_signals
 
@@ -262,7 +263,7 @@ def repair_state(
 
 # %% ../nbs/use/31_training.ipynb #caa9f53d
 class Log:
-    "`log.csv` of a run: one line per step; lines after `start` are dropped, since those steps will come again"
+    "`log.csv` of a run, one line for each step; those from step `start` on are dropped, as these steps are made again"
     columns = 'step', 'loss', 'iou', 'lr', 'skipped'
     kinds = int, float, float, float, int
     def __init__(self, path, start=0):
@@ -403,10 +404,10 @@ def curves(
     for ax, name, label in zip(axs, ('loss', 'iou'), ('cross-entropy', 'IoU on training episodes')):
         values = np.array([row[name] for row in rows])
         means = np.convolve(values, np.ones(width)/width, 'valid')
-        ax.plot(steps, values, color='lightgrey', lw=.5, label='each step')
-        ax.plot(steps[width-1:], means, color='tab:red', label=f'mean of {width}')
+        ax.plot(steps, values, color='darkgrey', lw=.8, label='each step')
+        ax.plot(steps[width-1:], means, color='tab:red', label=f'mean of {width} steps')
         ax.set(xlabel='step', ylabel=label)
-        ax.legend()
+        ax.legend(fontsize=8)
     return fig
 
 # %% ../nbs/use/31_training.ipynb #37767493
@@ -592,6 +593,8 @@ class Run:
         recipe = self.recipe
         how = dict(skip_broken=recipe.skip_broken, progress=self.progress, asked=self.asked, views=recipe.views)
         encoder = self.model.encoder
+        if recipe.cut and encoder.cut is None:
+            raise ValueError(f'cut is for ResNets, and the backbone is {self.config.model.backbone!r}.')
         if recipe.cut or encoder.thaw: encoder.cut = find_block(encoder, recipe.cut) if recipe.cut else encoder.thaw
         if encoder.thaw and encoder.cut > encoder.thaw:
             raise ValueError(f'Features behind {self.config.model.thaw}, which is trained, cannot be kept: '
@@ -652,7 +655,9 @@ class Run:
         self.accelerator.wait_for_everyone()
         if self.step < self.recipe.iterations: return None
         if self.is_main:
-            save_checkpoint(self.out/'model.safetensors', self.model, run=self.config.to_dict(), step=self.step)
+            looks = learn_looks(training_images(self.data), self.recipe.size)
+            about = dict(run=self.config.to_dict(), step=self.step, looks=looks and looks._asdict())
+            save_checkpoint(self.out/'model.safetensors', self.model, **about)
             write_report(self.out)
         self.accelerator.wait_for_everyone()
         return self.out/'model.safetensors'

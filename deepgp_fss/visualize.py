@@ -8,6 +8,7 @@ __all__ = ['FOUND', 'TRUE', 'fade', 'overlay', 'spotlight', 'support_figure', 'p
 
 # %% ../nbs/use/32_visualize.ipynb #3d6e7973
 import os
+import textwrap
 from pathlib import Path
 
 import matplotlib as mpl
@@ -96,7 +97,8 @@ def prediction_figure(
     fig, axs = plt.subplots(1, len(panels), figsize=(1.4*len(panels), 2), layout='constrained')
     for ax, (title, values, style) in zip(axs, panels):
         shown = ax.imshow(values, **style); ax.set_title(title, fontsize=9); ax.axis('off')
-        if style: fig.colorbar(shown, ax=ax, orientation='horizontal', shrink=.8)
+        bar = fig.colorbar(shown, ax=ax, orientation='horizontal', shrink=.8)
+        if not style: bar.ax.set_visible(False)  # its place is kept, so that all panels stand at one height
     return fig
 
 # %% ../nbs/use/32_visualize.ipynb #1cd7a426
@@ -108,11 +110,11 @@ def compare_figure(
     rows, columns = 1 + len(answers), len(queries)
     fig, axs = plt.subplots(rows, columns, figsize=(1.15*columns + .2, 1.3*rows), layout='constrained', squeeze=False)
     for column, (image, truth) in enumerate(queries):
-        axs[0, column].imshow(overlay(image, truth == 1, TRUE))
+        axs[0, column].imshow(spotlight(image, truth == 1, TRUE))
         for ax, masks in zip(axs[1:, column], answers.values()):
             found = masks[column] != 0
-            ax.imshow(overlay(image, found)); ax.set_title(f'IoU {_iou(found, truth):.2f}', fontsize=9)
-    for ax, name in zip(axs[:, 0], ('truth', *answers)): ax.set_ylabel(name, fontsize=9)
+            ax.imshow(spotlight(image, found)); ax.set_title(f'IoU {_iou(found, truth):.2f}', fontsize=9)
+    for ax, name in zip(axs[:, 0], ('truth', *answers)): ax.set_ylabel(textwrap.fill(name, 14), fontsize=9)
     for ax in axs.flat: ax.set(xticks=[], yticks=[])
     return fig
 

@@ -120,7 +120,7 @@ class Features:
 
 class Segment:
     begun = 'out/*/*'
-    files = 'masks/*.png', 'overlays/*.jpg', 'variance/*.png'
+    files = 'masks/*.png', 'overlays/*.jpg', 'uncertainty/*.png', 'variance/*.png'
     def prepare(self, at):
         self.data = label_maps(at/'data', 30)
         self.support = at/'support'
@@ -129,7 +129,7 @@ class Segment:
             shutil.copytree(self.data/kind, self.support/kind, ignore=not_among_the_first)
     def do(self, at):
         deepgp_segment(['--support', str(self.support), '--query', str(self.data/'images'), '--out', str(at/'out'),
-                        '--cpu', '--force'])
+                        '--model', 'shapes', '--cpu', '--force'])
     def result(self, at): return at/'out'
 
 

@@ -82,7 +82,7 @@ def test_a_second_run_in_the_same_folder_is_refused(tmp_path, capsys):
     label_maps(tmp_path/'known', 3)
     model, known = str(tmp_path/'model'), str(tmp_path/'known')
     evaluated = [model, *'--shots 1 --episodes 2 --cpu'.split(), '--out', str(tmp_path/'eval')]
-    segmented = ['--support', known, '--query', f'{known}/images', '--cpu']
+    segmented = ['--support', known, '--query', f'{known}/images', *'--model shapes --cpu'.split()]
     second = {'run': lambda out: deepgp_train([*TINY.split(), '--out', out]),
               'eval/model_shapes_fold0_1shot_seed0': lambda out: deepgp_eval(evaluated),
               'segmented': lambda out: deepgp_segment([*segmented, '--out', out]),

@@ -157,7 +157,7 @@ def test_each_view_is_kept_and_drawn(tmp_path):
 
 
 def test_settings_of_views_and_thaw_that_make_no_sense(tmp_path):
-    with pytest.raises(ValueError, match='views are of kept features'): make_config('shapes', SMALL, views=2)
+    with pytest.raises(ValueError, match='views are only for kept features'): make_config('shapes', SMALL, views=2)
     with pytest.raises(ValueError, match='fewest_shots must lie between 1 and shots'):
         make_config('shapes', SMALL, shots=3, fewest_shots=4)
     with pytest.raises(ValueError, match='set freeze_backbone true'):

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from deepgp_fss.commands import deepgp_segment
-from deepgp_fss.folders import KINDS, find_queries, find_support, output_names, palette, segment_files
+from deepgp_fss.folders import ALWAYS, KINDS, LEGEND, find_queries, find_support, output_names, palette, segment_files
 from deepgp_fss.inputs import as_image
 from deepgp_fss.segmenter import FewShotSegmenter
 from harness import wait_for
@@ -53,7 +53,9 @@ SHAPES = dict(a=(60, 80), b=(50, 31), turned=(70, 40), deep=(33, 20))
 
 
 def content(folder): return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob('*') if p.is_file()}
-def words_of(place, *more): return '--support', place/'known', '--query', place/'new', '--out', place/'out', *more
+def words_of(place, *more):
+    model = () if {'--model', '--weights'} & set(more) else ('--model', 'shapes')
+    return '--support', place/'known', '--query', place/'new', '--out', place/'out', *model, *more
 def summary_of(place): return json.loads((place/'out/summary.json').read_text())
 
 
@@ -63,16 +65,29 @@ def test_every_photograph_gets_its_results(place, capsys):
     after = content(place)
     assert {k: v for k, v in after.items() if not k.startswith('out/')} == before
     results = {f'out/{kind}/{name}{end}' for kind, end in KINDS.items() for name in SHAPES}
-    assert after.keys() - before.keys() == results | {'out/summary.json'}
+    assert after.keys() - before.keys() == results | {f'out/{name}' for name in ALWAYS}
     segmenter = FewShotSegmenter.from_pretrained('shapes').fit(*zip(*find_support(place/'known')))
     for file in find_queries([place/'new']):
         out, size = segmenter.predict(file), SHAPES[file.stem]
-        mask, overlay, variance = (Image.open(place/f'out/{kind}/{file.stem}{end}') for kind, end in KINDS.items())
+        files = (place/f'out/{kind}/{file.stem}{end}' for kind, end in KINDS.items())
+        mask, overlay, doubt, variance = map(Image.open, files)
         assert mask.size == variance.size == overlay.size == size[::-1]
+        assert doubt.size == (max(190, size[1]), size[0] + LEGEND)
+        brightness = np.array(doubt)[:size[0], :size[1]].sum(-1).ravel()  # grows with the chance to be wrong
+        assert np.corrcoef(brightness, out.uncertainty.ravel())[0, 1] > .9
         assert mask.mode == 'P' and set(np.unique(mask)) <= {0, 1, 2}
         assert np.array_equal(mask, out.mask) and np.abs(np.array(variance) - 255*out.variance).max() <= .51
         assert np.array_equal(mask.convert('RGB'), palette()[out.mask])
         assert np.abs(np.array(overlay).astype(int) - as_image(file))[out.mask == 0].mean() < 20
+
+
+def test_the_default_asks_the_support_and_warns(place, capsys):
+    "Generated scenes are unlike photographs"
+    assert run('--support', place/'known', '--query', place/'new/a.jpg', '--out', place/'out', '--cpu') == 0
+    said, summary = capsys.readouterr(), summary_of(place)
+    assert summary['model'] == 'photographs' and 'find each other with IoU' in summary['choice']
+    assert summary['choice'] in said.out.splitlines()
+    assert said.err.count('deepgp_segment: These images look unlike those') == 1 and 'UnlikeTraining' not in said.err
 
 
 def test_what_the_summary_says(place):
@@ -129,7 +144,8 @@ def test_nothing_is_overwritten_unless_forced(place):
 
 
 @pytest.mark.parametrize('force', [[], ['--force']])
-@pytest.mark.parametrize('file', ['masks/a.png', 'overlays/a.jpg', 'variance/a.png', 'summary.json'])
+@pytest.mark.parametrize('file', ['masks/a.png', 'overlays/a.jpg', 'uncertainty/a.png', 'variance/a.png',
+                                  'summary.json', 'index.html'])
 def test_files_that_no_run_wrote_are_never_overwritten(place, file, force):
     (place/'out'/file).parent.mkdir(parents=True)
     (place/'out'/file).write_text('{"mine": 1}')
@@ -293,8 +309,8 @@ def test_interrupted_while_writing(place, monkeypatch, at, capsys):
     monkeypatch.setattr(Image.Image, 'save', cut)
     assert run(*words_of(place)) == 130 and 'interrupted' in capsys.readouterr().err
     summary = summary_of(place)
-    files = [p for p in (place/'out').rglob('*') if p.is_file() and p.name != 'summary.json']
-    assert not summary['finished'] and len(files) == at - 1 and len(summary['images']) == (at - 1)//3
+    files = [p for p in (place/'out').rglob('*') if p.is_file() and p.name not in ALWAYS]
+    assert not summary['finished'] and len(files) == at - 1 and len(summary['images']) == (at - 1)//4
     for p in files: Image.open(p).load()
 
 
@@ -312,7 +328,7 @@ def test_a_process_that_is_interrupted_leaves_whole_files(place):
     assert process.returncode == 130 and 'interrupted' in err and 'Traceback' not in err, err
     files = [p for p in (place/'out').rglob('*') if p.is_file()]
     for p in files:
-        if p.suffix != '.json': Image.open(p).load()
+        if p.suffix not in ('.json', '.html'): Image.open(p).load()
     done, summary = {p.stem for p in (place/'out/masks').iterdir()}, summary_of(place)
     assert 7 <= len(done) < 404 and not summary['finished'] and {r['result'] for r in summary['images']} <= done
     assert len(done) - len(summary['images']) <= 1

@@ -60,7 +60,7 @@ def test_a_thousand_photographs(tmp_path):
             Image.fromarray(image).save(tmp_path/f'known/{i}.jpg')
             Image.fromarray((labels > 0).astype(np.uint8)).save(tmp_path/f'known/{i}.png')
         Image.fromarray(image).save(tmp_path/f'new/{i:04}.jpg')
-    words = [BIN/'deepgp_segment', *'--support known --query new --out out --cpu'.split()]
+    words = [BIN/'deepgp_segment', *'--support known --query new --out out --model shapes --cpu'.split()]
     run = subprocess.Popen(words, cwd=tmp_path, env=ENVIRONMENT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     used, masks = {}, tmp_path/'out/masks'
     while run.poll() is None:

@@ -480,7 +480,8 @@ def known(tmp_path):
 
 
 def segment(at, out, support='known', query='new', *more):
-    words = '--support', at/support, '--query', at/query, '--out', at/out, '--size', 64, '--cpu', *more
+    given = '--support', at/support, '--query', at/query, '--out', at/out
+    words = *given, '--size', 64, '--cpu', '--model', 'shapes', *more
     deepgp_segment([str(w) for w in words])
 
 

@@ -14,12 +14,13 @@ import torch.nn.functional as F
 from PIL import Image
 
 from deepgp_fss.base import BadFile
-from deepgp_fss.episodes import content_size, image_window
+from deepgp_fss.episodes import content_size, from_window, image_window
 from deepgp_fss.folders import segment_files
 from deepgp_fss.gp import GaussianProcess
 from deepgp_fss.inputs import as_image
 from deepgp_fss.model import DeepGPNet, save_checkpoint
 from deepgp_fss.segmenter import FewShotSegmenter, bundled
+from deepgp_fss.training_free import ODDS
 from deepgp_fss.widgets import Workbench
 from toys import MODELS, ONE, SIZES, close, free, make, maps, same, saved, scene, scenes, sentence, tiny
 
@@ -132,7 +133,9 @@ def test_everything_has_the_size_of_the_image(kind, labels):
         assert 0 <= p.probability.min() and p.probability.max() <= 1
         assert 0 <= p.variance.min() and p.variance.max() <= 1 and p.labels == labels
         each = p.probability.reshape(-1, *size)
-        assert np.array_equal(p.mask, np.where(each.max(0) > .5, np.array(labels)[each.argmax(0)], 0))
+        offset = ODDS[False, True][1] if kind == 'free' else 0.  # log odds where the mask ends
+        inside = each.max(0) > 1/(1 + np.exp(-offset))
+        assert np.array_equal(p.mask, np.where(inside, np.array(labels)[each.argmax(0)], 0))
 
 
 @pytest.mark.parametrize('kind', ['tiny', 'free'])
@@ -265,7 +268,9 @@ def whole_maps(segmenter, query):
     logits, finest = scores[0, 0], z[-1][0, 0]
     cells = torch.cat([net.mean_map(finest), finest[:1, net.variance_channel].clamp(0, 1)])
     grown = F.interpolate(cells[None], scale_factor=8, mode='bilinear')[0]
-    return dict(probability=logits.softmax(1)[0, 1], gp_mean=grown[0], variance=grown[1])
+    odds = logits[0, 1] - logits[0, 0]
+    if net.has_threshold: odds = net.log_odds(odds, len(segmenter.shots))
+    return dict(probability=odds.sigmoid(), gp_mean=grown[0], variance=grown[1])
 
 
 @pytest.mark.parametrize('kind', ['tiny', 'free'])
@@ -465,9 +470,32 @@ def test_only_a_weight_can_be_undone():
         with pytest.raises(ValueError, match='weight must be above 0'): FewShotSegmenter(tiny(), 64, weight=weight)
 
 
-def test_nothing_is_expected_without_training():
-    segmenter = make('free').fit(*scenes(range(2), labels=(1,)))
-    assert segmenter.predict(scene(5)[0]).expected_iou is None
+def test_without_training_odds_are_calibrated_and_the_mask_stays():
+    "Slope and offset belong to the number of shots; the mask ends where the scores are zero, as before"
+    images, masks = scenes(range(2), labels=(1,))
+    for K in (1, 2):
+        segmenter, query = make('free').fit(images[:K], masks[:K]), scene(5)[0]
+        p, (logits, *_) = segmenter.predict(query), segmenter._ask([query])
+        gap = from_window((logits[0][:, 1] - logits[0][:, 0]).float(), *query.shape[:2])[0].numpy()
+        slope, offset = ODDS[False, K > 1]
+        np.testing.assert_allclose(p.probability, 1/(1 + np.exp(-slope*gap - offset)), atol=1e-5)
+        assert np.array_equal(p.mask > 0, gap > 0) and p.mask.any()
+        inside, q = p.mask > 0, p.probability.astype(float)
+        assert p.expected_iou == pytest.approx(q[inside].sum()/(q.sum() + (1 - q[inside]).sum()), abs=1e-5)
+
+
+def test_learners_without_odds_expect_nothing():
+    images, masks = scenes(range(2), labels=(1,))
+    assert FewShotSegmenter(free('prototype'), 64).fit(images, masks).predict(scene(5)[0]).expected_iou is None
+
+
+@pytest.mark.parametrize('labels', [(1,), (1, 2)])
+def test_uncertainty_is_the_chance_of_the_unlikelier_answer(labels):
+    images, masks = scenes(range(2), labels=labels)
+    p = FewShotSegmenter(weighted(4.), 64).fit(images, masks).predict(scene(5)[0])
+    doubts = [np.where(q > .5, 1 - q, q) for q in (p.probability if len(labels) > 1 else [p.probability])]
+    assert p.uncertainty.shape == p.mask.shape and 0 <= p.uncertainty.min() and p.uncertainty.max() <= .5
+    np.testing.assert_array_equal(p.uncertainty, np.max(doubts, 0))
 
 
 @pytest.mark.parametrize('weight', [0, -1, 'much', None, True, float('inf'), [4]])
@@ -475,3 +503,64 @@ def test_a_weight_that_is_none_is_named(tmp_path, weight):
     save_checkpoint(tmp_path/'model.safetensors', tiny(), run=dict(recipe=dict(size=64, foreground_weight=weight)))
     with pytest.raises(ValueError) as error: FewShotSegmenter.from_pretrained(tmp_path)
     sentence(error, 'weighed', 'damaged')
+
+
+# ---- following edges
+
+def left_to_right(height=64, width=64, middle=None):
+    "A dark half and a bright half, with a little noise: image, and True in the bright half"
+    bright = np.arange(width)[None].repeat(height, 0) >= (width//2 if middle is None else middle)
+    noise = np.random.default_rng(0).integers(0, 12, (height, width, 3))
+    return (noise + np.where(bright, 180, 40)[..., None]).astype(np.uint8), bright
+
+
+@pytest.mark.parametrize('kind', ['tiny', 'free'])
+def test_masks_end_where_the_image_does(kind):
+    "An edge between two cells: scores of cells cannot show where it is"
+    (image, bright), (query, truth) = left_to_right(), left_to_right(middle=27)
+    def wrong(edges):
+        segmenter = FewShotSegmenter(MODELS[kind](), 64, edges=edges).fit([image], [bright])
+        gap = segmenter._gaps(query, torch.from_numpy(np.where(truth, 1., -1.)[None, None]*[[[-.5]], [[.5]]])
+                              .roll(5, -1)[..., :64].float())[0]  # five pixels off
+        return int(((gap > 0).numpy() != truth)[:, 8:-8].sum())
+    assert wrong(True) < wrong(False)/2
+
+
+@pytest.mark.parametrize('size', SIZES)
+@pytest.mark.parametrize('kind', ['tiny', 'free'])
+def test_edges_are_followed_in_images_of_every_size(kind, size):
+    images, masks = scenes(range(2))
+    segmenter = FewShotSegmenter(MODELS[kind](), 64, edges=True).fit(images, masks)
+    out = segmenter.predict(scene(9, *size)[0])
+    assert out.mask.shape == size and out.probability.shape == (2, *size) and np.isfinite(out.probability).all()
+    assert out.probability.min() >= 0 and out.probability.max() <= 1
+
+
+def test_large_photographs_follow_edges_at_a_bounded_size(monkeypatch):
+    import deepgp_fss.segmenter as module
+    seen, follow = [], module.follow_edges
+    monkeypatch.setattr(module, 'follow_edges', lambda s, *how: seen.append(s.shape) or follow(s, *how))
+    image, bright = left_to_right(900, 1200)
+    out = FewShotSegmenter(MODELS['free'](), 64, edges=True).fit([image], [bright]).predict(image)
+    assert out.mask.shape == (900, 1200) and seen == [(1, 480, 640)]
+
+
+def test_the_support_says_whether_edges_help(tmp_path):
+    images, masks = map(list, zip(*(left_to_right(middle=m) for m in (21, 27, 43))))
+    segmenter = FewShotSegmenter(MODELS['free'](), 64, edges=None).fit(images, masks)
+    assert set(segmenter.judged) == {('untrained', False), ('untrained', True)}
+    assert segmenter.follows == (segmenter.judged['untrained', True] > segmenter.judged['untrained', False])
+    assert 'following edges' in segmenter.choice and segmenter.choice.startswith('untrained')
+    again = FewShotSegmenter.load(segmenter.save(tmp_path/'s.safetensors'))
+    assert again.follows == segmenter.follows and same(again.predict(images[0]), segmenter.predict(images[0]))
+    judged = segmenter.judged
+    segmenter.add(images[0], masks[0])  # another support, another answer
+    assert segmenter.judged != judged and len(segmenter.shots) == 4
+
+
+def test_edges_of_several_classes_are_followed_one_by_one():
+    images, masks = scenes(range(3))
+    segmenter = FewShotSegmenter(MODELS['tiny'](), 64, edges=True)
+    both = segmenter.fit(images, masks).predict(images[0])
+    alone = segmenter.fit(images, [np.where(m == 2, 2, 0) for m in masks]).predict(images[0])
+    assert np.allclose(both.probability[1], alone.probability, atol=2e-4)

@@ -97,7 +97,7 @@ class Evaluate:
 
 
 class Segment:
-    words = 'deepgp_segment --support known --query QUERIES --out out --cpu'
+    words = 'deepgp_segment --support known --query QUERIES --out out --model shapes --cpu'
     says = 'what is there is complete'
     def prepare(self, at):
         (at/'known').mkdir()
@@ -292,6 +292,8 @@ def send(_=None):
     os.kill(os.getpid(), signal.{number})
     for _ in range(100): pass
 sys.argv[0] = 'deepgp_test'
+usual = signal.default_int_handler if '{number}' == 'SIGINT' else signal.SIG_DFL
+signal.signal(signal.{number}, usual)  # in the background, and under nohup, it would be ignored
 with as_command('deepgp_test'):
     {drop}
     Path('after').touch()

@@ -168,7 +168,8 @@ def test_a_margin_changes_little(size, around):
     query = scene(8, *size, labels=(1,))[0]
     net, window = TrainingFree(Cells(around)), lambda x: torch.from_numpy(np.stack(x)).permute(0, 3, 1, 2)[None]
     state = net.prepare(window(images), torch.from_numpy(np.stack(masks))[None])
-    alone = net.infer(state, window([query])[:, 0]).softmax(1)[0, 1].numpy()
+    scores = net.infer(state, window([query])[:, 0])[0]
+    alone = net.log_odds(scores[1] - scores[0], 3).sigmoid().numpy()
     inside = FewShotSegmenter(net, 64).fit(images, masks).predict(query).probability
     apart = np.abs(alone - inside)
     assert np.ptp(alone) > .2

@@ -116,7 +116,7 @@ def query(at, name, content): return segment(at, write(at/f'new/{name}', content
 
 
 def answers(at, contents):
-    "Mask, overlay and variance that come out for photographs, by name"
+    "Mask, overlay, uncertainty and variance that come out for photographs, by name"
     files = [write(at/f'new/{name}', content) for name, content in contents.items()]
     segment(at, *files, out='answers')
     names = {Path(row['file']): row['result'] for row in json.loads((at/'answers/summary.json').read_text())['images']}

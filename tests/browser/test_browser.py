@@ -93,8 +93,9 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
         stroke(page, canvas, [(.4, .5), (.6, .5)])
         assert pixel(page, canvas, .5, .5) != plain  # the stroke is on the screen
         page.click('button:has-text("undo")')
-        as_before = ('old => [...document.querySelector("canvas.deepgp-canvas").getContext("2d")'
-                     '.getImageData(96, 96, 1, 1).data].slice(0, 3).join() === old')
+        as_before = ('old => { const c = document.querySelector("canvas.deepgp-canvas"); '
+                     'const middle = c.getContext("2d").getImageData(c.width/2, c.height/2, 1, 1).data; '
+                     'return [...middle].slice(0, 3).join() === old }')
         page.wait_for_function(as_before, arg=','.join(map(str, plain)))
         page.click('button:has-text("segment")')
         says(page, 'Nothing has been learnt')
@@ -103,9 +104,9 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
         stroke(page, canvas, [(.5, .5), (.52, .52)])
         page.click('button:has-text("learn this mask")')
         assert int(re.search(r'(\d+) pixels', says(page, 'shots=1'))[1]) > 50
-        choose(page, 'image', 'scene 2')
+        choose(page, 'image', 'coins 1')
         page.click('button:has-text("segment")')
-        says(page, 'segmented scene 2')
+        says(page, 'segmented coins 1')
         page.wait_for_function('() => [...document.querySelectorAll("img.widget-image")]'
                                '.filter(image => image.naturalWidth > 100).length >= 2')
         photograph(page, 'paint')
@@ -119,10 +120,10 @@ def test_paint_learn_segment_correct_save(playwright, tmp_path):
                                'return c.width === 80 && c.height === 60 }')
         page.click('button:has-text("segment")')
         says(page, 'segmented mine.png')
-        choose(page, 'image', 'scene 2')
+        choose(page, 'image', 'coins 1')
         page.click('button:has-text("correct it")')
         page.click('button:has-text("paint")')
-        says(page, 'correcting scene 2')
+        says(page, 'correcting coins 1')
         stroke(page, canvas, [(.2, .2), (.3, .3)])
         page.click('button:has-text("learn this mask")')
         says(page, 'shots=2')

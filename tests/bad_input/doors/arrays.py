@@ -36,6 +36,8 @@ for name, do, *says in (
     ('a batch of no images', lambda at: fitted().predict_many([scene()[0]], 0), 'batch must be at least 1'),
     ('a window of 31 pixels', lambda at: FewShotSegmenter(load_checkpoint(model()), 31, 'cpu'),
      'size must be at least 32'),
+    ('edges, "maybe"', lambda at: FewShotSegmenter(load_checkpoint(model()), 64, 'cpu', edges='maybe'),
+     'edges must be True, False or None', "'maybe'"),
     ('a device that does not exist', lambda at: FewShotSegmenter(load_checkpoint(model()), 64, 'abacus'), 'abacus'),
     ('a GPU that is not there', lambda at: FewShotSegmenter(load_checkpoint(model()), 64, 'cuda:99'), 'cuda:99'),
     ('a segmenter saved as .pt', lambda at: fitted().save(at/'known.pt'), 'known.pt', '.safetensors'),

@@ -10,6 +10,8 @@ from unittest.mock import patch
 import numpy as np
 from PIL import EpsImagePlugin, Image
 
+from deepgp_fss.folders import KINDS, LEGEND
+
 from ..case import refused, works
 from ..material import answers, model, query, same, segment, support
 from ..pictures import (
@@ -151,7 +153,9 @@ for name, right, file, content, like, tolerance in (
 
 def has_size(at, height, width):
     found, = answers(at, {'a.png': photo(5, height, width)})
-    assert {a.shape[:2] for a in found} == {(height, width)}
+    sizes = {kind: a.shape[:2] for kind, a in zip(KINDS, found)}
+    assert sizes.pop('uncertainty') == (height + LEGEND, max(190, width))
+    assert set(sizes.values()) == {(height, width)}
 works('image', 'a photograph of one pixel', 'a mask of one pixel', lambda at: has_size(at, 1, 1))
 works('image', 'a photograph of 3,000x1 pixels', 'a mask of 3,000x1 pixels', lambda at: has_size(at, 1, 3000))
 

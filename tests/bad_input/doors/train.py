@@ -11,6 +11,8 @@ for words, *says in (
     ('--batch 2.5', '--batch', WHOLE), ('--batch 0', 'batch must be at least 1'), ('--micro all', '--micro', WHOLE),
     ('--micro 0', 'micro must be at least 1'), ('--shots five', '--shots', WHOLE),
     ('--shots -1', 'shots must be at least 1'), ('--shots 500', '500 shot(s)', 'Use fewer shots'),
+    ('--fewest_shots few', '--fewest_shots', WHOLE), ('--fewest_shots 0', 'fewest_shots must lie between 1 and shots'),
+    ('--fewest_shots 6', 'fewest_shots must lie between 1 and shots'),
     ('--size big', '--size', WHOLE), ('--size 0', 'size must be at least 1'),
     ('--augment maybe', '--augment', 'say true or false'), ('--recolour 2', '--recolour', 'say true or false'),
     ('--optimizer sgd', "optimizer must be 'adam' or 'adamw'"), ('--lr fast', '--lr', NUMBER),
@@ -24,13 +26,19 @@ for words, *says in (
     ('--precision fp8', "precision must be 'no', 'bf16' or 'fp16'"), ('--held_out some', '--held_out', WHOLE),
     ('--held_out 99', 'held_out must be below'), ('--held_out -1', 'held_out must be'),
     ('--skip_broken often', '--skip_broken', 'say true or false'), ('--cache perhaps', '--cache', 'say true or false'),
-    ('--cache true', 'set cache false'), ('--seed lucky', '--seed', WHOLE), ('--seed -1', 'seed'),
+    ('--cache true', 'set cache false'), ('--views some', '--views', WHOLE),
+    ('--views 0', 'views must lie between 1 and 4'), ('--views 5', 'views must lie between 1 and 4'),
+    ('--views 2', 'set cache true'), ('--cut layer4', 'set cache true'),
+    ('--seed lucky', '--seed', WHOLE), ('--seed -1', 'seed'),
     ('--backbone vgg16', "'vgg16'", 'choose one of'), ('--backbone custom', 'custom'), ('--dim wide', '--dim', WHOLE),
     ('--dim 0', 'dim'), ('--dim -5', 'dim'), ('--scales 8,x', '--scales', 'whole numbers separated by commas'),
     ('--scales 7', 'stride must be 8 or 16'), ('--scales 32,16', 'scales'),
     ('--freeze_bn mostly', '--freeze_bn', 'say true or false'),
     ('--freeze_affine x', '--freeze_affine', 'say true or false'),
     ('--freeze_backbone ice', '--freeze_backbone', 'say true or false'),
+    ('--thaw layer4', "thaw is for ResNets, and the backbone is 'small'"),
+    ('--stride_in_1x1 perhaps', '--stride_in_1x1', 'say true or false'),
+    ('--stride_in_1x1 true', "stride_in_1x1 is for ResNets, and the backbone is 'small'"),
     ('--unit_features ice', '--unit_features', 'say true or false'),
     ('--mask_encoder fancy', "mask_encoder must be 'lwl' or 'pool'"), ('--encoding_dim e', '--encoding_dim', WHOLE),
     ('--encoding_dim -1', 'encoding_dim'), ('--encoding_dim 0', 'encoding_dim'),
@@ -72,6 +80,18 @@ for name in ('resnet18', 'timm:resnet18'):
     option('deepgp_train', f'--backbone {name} and no --weights',
            lambda at, name=name: train(at, '--backbone', name, '--scales', '16'), f'{name} has no weights',
            '--weights random')
+for words, *says in (
+    ('--thaw layer4', 'set freeze_backbone true'), ('--thaw layer9 --freeze_backbone true', "no block 'layer9'"),
+    ('--thaw head --freeze_backbone true', "no block 'head'"), ('--stride_in_1x1 true', 'resnet50 and resnet101'),
+    ('--cut layer9 and --cache', "no block 'layer9'"), ('--cut layer4.7 and --cache', "no block 'layer4.7'"),
+    ('--cut layer4 --thaw layer3.1 and --cache', 'cut layer4 lies behind it')):
+    option('deepgp_train', f'{words}, of a resnet18',
+           lambda at, words=words: train(at, *'--backbone resnet18 --scales 16 --weights random'.split(),
+                                         *words.removesuffix('and --cache').split(),
+                                         *(CACHE if 'cache' in words else ())),
+           *says)
+option('deepgp_train', '--cut layer4 of a small backbone', lambda at: train(at, *CACHE, '--cut', 'layer4'),
+       "cut is for ResNets, and the backbone is 'small'")
 option('deepgp_train', 'no --out', lambda at: run('deepgp_train', *TRAIN), 'Give --out FOLDER')
 option('deepgp_train', '--out, a file', lambda at: train(at, '--out', write(at/'file', b'')), 'file cannot be written',
        'choose another --out')
